@@ -184,7 +184,7 @@ def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster)
     cluster.write_home("asks.sh", BATCH)
     home = cluster.home
     cluster.run(["sbatch", "asks.sh"])
-    wait_for((home / "asks.done").exists, 30, "the job does not end")
+    wait_for((home / "asks.done").exists, what="the job does not end")
     out, err = (home / "asks.out").read_text(), (home / "asks.err").read_text()
     assert "shell rank=0\n" in out and out.count("sharing rank=.\n") == 4 and "never" not in out, out
     lines = re.findall(r"warning: StepId=\d+\.(\d): NOT SET UP: (.*)", err + out)

@@ -56,7 +56,7 @@ def test_all_ranks_have_all_values_and_nothing_is_left(exchange_cluster, campaig
            why="" if p99 <= 1000 else "the machine was busy: all steps share its cores",
            control="bare PMIx loses fences; files of a running step are seen")  # fmt: skip
     assert not bad, "\n".join(f"{shape}: {step.returncode} {step.stdout}{step.stderr}" for shape, step in bad)
-    wait_for(lambda: leftovers(exchange_cluster) <= before, 10, "steps left files on their nodes")
+    wait_for(lambda: leftovers(exchange_cluster) <= before, what="steps left files on their nodes")
 
 
 def test_leftovers_would_be_seen(exchange_cluster):

@@ -7,14 +7,13 @@ from collections import namedtuple
 import pytest
 
 from built_files import program
-from exchange_steps import HINT, are_told_of, failures, missing_ranks, run_step, sentences, successes
+from exchange_steps import HINT, STAY, are_in_time, are_told_of, failures, missing_ranks, run_step, sentences, successes
 
 DEADLINE = 2.0  # seconds, of each call
-GRACE = 2.0  # after the deadline
 NODES, PER_NODE, ROUNDS = 2, 3, 2
 RANKS = NODES * PER_NODE
 AT_ONCE = 4
-LIMIT = 15  # seconds of a step
+LIMIT = 30  # seconds of a step
 PLACES = {"rank 0": 0, "its node": 1, "other node": RANKS - 1}
 FAULTS = ("kill", "stop", "exit", "exec", "abort", "sleep")
 # Before which round, and how many milliseconds into its call; as many rounds as there are: after the last.
@@ -67,7 +66,8 @@ def faults_of(case, step):
     elsewhere = {rank for rank in survivors if rank // PER_NODE != victim // PER_NODE}
     if is_held(step) and not told >= elsewhere:
         wrong.append("a rank hung")
-    if any(failure.milliseconds > (DEADLINE + GRACE) * 1000 for failure in failures(step)):
+    took = [failure.milliseconds for failure in failures(step)]
+    if not are_in_time(step.seconds - STAY, took, DEADLINE * 1000):
         wrong.append("a call came back too late")
     if step.returncode == 0 and not successes(step) >= survivors:
         wrong.append("exit 0 of a failed step")
@@ -114,7 +114,7 @@ def leave_with_a_node(cluster, nodes, per_node, gone):
     step = run_step(cluster, nodes, per_node, "bash", "-c", script, options=("--mpi=pmix", "--kill-on-bad-exit=0"))
     told = dict(sentences(step))
     assert set(told) == {rank for rank in range(nodes * per_node) if rank // per_node != gone}, step
-    assert max(failure.milliseconds for failure in failures(step)) <= 6000, step  # on a busy machine, too
+    assert are_in_time(step.seconds - STAY, [failure.milliseconds for failure in failures(step)], 2000), step
     return told, set(range(gone * per_node, (gone + 1) * per_node))
 
 

@@ -6,14 +6,15 @@ import shlex
 import pytest
 
 from built_files import LIBRARY, inside, program
-from exchange_steps import DIFFERENT_CALLS, assert_different_calls_fail_at_once, failures, run_python, run_step, sentences, successes
+from exchange_steps import (DIFFERENT_CALLS, STAY, are_in_time, assert_different_calls_fail_at_once, failures, run_python, run_step,
+                            sentences, successes)
 from harness import wait_for
 
 NO_PMIX = ("--mpi=none",)
 LEFT = re.compile(r"^rank \d+ left: (.+)$", re.MULTILINE)
 NOTHING = "threads 0, files 0, objects 0, handlers 0, children 0, signals 0, alarm 1"
 TOOK = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): exchange of 128 bytes: \S+ ms over (.+)$", re.MULTILINE)
-DEADLINE_MS, GRACE_MS = 2000, 2000
+DEADLINE_MS = 2000
 TOO_LATE = "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does"
 SPOILED = "PMI-1 cannot be used again in this step; start the program with srun --mpi=pmix"
 
@@ -161,7 +162,7 @@ UNKNOWN = "the file of this library, or of its loader, is not known"
 def upgraded(cluster, words):
     copy = "/tmp/upgraded.$SLURM_PROCID.so"
     script = f"cp {inside(LIBRARY)} {copy}; exec /usr/bin/python3 -c {shlex.quote(UPGRADED)} {copy} {words}"
-    step = run_step(cluster, 2, 2, "bash", "-c", script, options=NO_PMIX, limit=40)
+    step = run_step(cluster, 2, 2, "bash", "-c", script, options=NO_PMIX)
     assert step.returncode == 0 and step.stderr == "", step
     return step.stdout.splitlines()
 
@@ -215,8 +216,8 @@ def test_a_late_rank_and_pmi1_afterwards(pmi1_cluster):
         ends = ["ours right", "ours failed", "ours failed", "own right"]
         assert [f"{who} {how}" for who, how, *_ in lines] == ends, step
         first, second = lines[1:3]
-        assert first[3].endswith(TOO_LATE) and DEADLINE_MS <= int(first[2]) < DEADLINE_MS + GRACE_MS, step
-        assert second[3].endswith(SPOILED) and int(second[2]) < 500, step
+        assert first[3].endswith(TOO_LATE) and int(first[2]) >= DEADLINE_MS and are_in_time(step.seconds, [int(first[2])], DEADLINE_MS), step
+        assert second[3].endswith(SPOILED) and int(second[2]) < int(first[2]), step
 
 
 @pytest.mark.parametrize("bootstrap", ["off", "on"])
@@ -228,7 +229,8 @@ def test_a_rank_that_ends_is_named_where_srun_has_the_plugin(pmi1_cluster, end, 
     step = run_step(pmi1_cluster, 2, 2, "bash", "-c", script, options=options)
     told = dict(sentences(step))
     assert set(told) == {0, 1, 2} and all(text.endswith(TOO_LATE) for text in told.values()), step
-    assert all(DEADLINE_MS <= failure.milliseconds < DEADLINE_MS + GRACE_MS for failure in failures(step)), step
+    took = [failure.milliseconds for failure in failures(step)]
+    assert min(took) >= DEADLINE_MS and are_in_time(step.seconds - STAY, took, DEADLINE_MS), step
     how = "ended before that with exit code 0" if end == "exit 0" else "failed first: "
     named = f"task 3 (node002, local rank 1) {how}"
     assert (named in step.stderr) == (bootstrap == "on"), step
@@ -264,11 +266,10 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_cannot_be_is_one_sentence_at_once(pmi1_cluster, name):
     before, sentence = REFUSALS[name]
-    step = run_step(pmi1_cluster, 2, 2, "bash", "-c", f"{before}; exec {program('exchange_probe')} --timeout 20000", options=NO_PMIX)
+    step = run_step(pmi1_cluster, 2, 2, "bash", "-c", f"{before}; exec {program('exchange_probe')} --timeout 600000", options=NO_PMIX)
     told = sentences(step)
     assert step.returncode != 0 and sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
     assert all(re.search(f": {sentence}$", text) for _, text in told), step
-    assert all(failure.milliseconds < 5000 for failure in failures(step)), step
 
 
 def test_without_libpmi_the_error_names_what_to_install(pmi1_cluster):

@@ -43,7 +43,7 @@ def refusals_cluster(cluster_factory):
 
 def run_script(cluster, before, mpi):
     script = f"{before}\nexec {program('exchange_probe')} --timeout {DEADLINE * 1000}"
-    return run_step(cluster, 2, 2, "bash", "-c", script, options=(mpi,), limit=30)
+    return run_step(cluster, 2, 2, "bash", "-c", script, options=(mpi,))
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -57,11 +57,10 @@ def test_refused_in_one_sentence(refusals_cluster, name, campaign, tally):
         steps = campaign.run(lambda _: run_script(refusals_cluster, before, mpi), range(campaign.size(50, 1)), AT_ONCE)
     for _, step in steps:
         told = sentences(step)
-        assert step.returncode != 0 and not successes(step)
+        # A thread that blocks the exit would block it for ever: no step was ended from outside.
+        assert step.returncode not in (0, 124, 137) and not successes(step), step
         assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
         assert all(re.search(sentence, text) for _, text in told), step
-        # With the time that a step needs to start and end; a thread that blocks the exit would block it for ever.
-        assert step.seconds < 20, step
         tally("M6", "steps refused, each rank with its sentence")
 
 

@@ -98,7 +98,6 @@ def test_control_a_child_of_bare_pmix_inherits_the_connection(side_effects_clust
     assert len(sockets(step.stdout)) == len(sockets(plain.stdout)) + 1, (step.stdout, plain.stdout)
 
 
-MPI_LIMIT = 90  # seconds
 LOST_CONNECTION = "status = -61"
 
 
@@ -106,7 +105,7 @@ def test_mpi_and_the_exchange_take_turns(side_effects_cluster, campaign, figure)
     # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
     # it; a second session finds it in the hash store alone (the control below).
     cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
-    steps = [(order, run_step(side_effects_cluster, 2, 4, program("exchange_mpi"), order, env=env, limit=MPI_LIMIT))
+    steps = [(order, run_step(side_effects_cluster, 2, 4, program("exchange_mpi"), order, env=env))
              for order, env in campaign.each(cases * campaign.size(50, 1))]
     bad = [(order, step) for order, step in steps if step.returncode != 0]
     lost = sum(LOST_CONNECTION in step.stderr for _, step in steps)
@@ -129,5 +128,5 @@ def test_mpi4py(side_effects_cluster):
     check = side_effects_cluster.run(["/usr/bin/python3", "-c", "import mpi4py"])
     if check.returncode != 0:
         pytest.skip("mpi4py is not installed")
-    step = run_step(side_effects_cluster, 2, 2, "/usr/bin/python3", "-c", MPI4PY, inside(LIBRARY), limit=MPI_LIMIT)
+    step = run_step(side_effects_cluster, 2, 2, "/usr/bin/python3", "-c", MPI4PY, inside(LIBRARY))
     assert step.returncode == 0 and step.stdout == "right\n" * 4, step

@@ -25,7 +25,6 @@ AT_ONCE = 10  # more start no more steps in a second on two cores, and each then
 BATCH = 250  # steps of one allocation
 WARM_UP = 60
 LARGEST_GROWTH = 2048  # KiB, of slurmd and of slurmctld
-SECONDS_TO_REST = 20
 PLAIN_STEPS = 1000  # without the plugin, to see what Slurm grows by itself: slurmd by about 0.2 KiB a step
 CAN_BE_DONE = not since("512 ranks of bare PMIx do not end")
 # Of each batch: steps of the allocation, jobs of their own, and steps whose ranks exchange values over PMIx.
@@ -114,11 +113,11 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, c
 
     untouched = look(load_cluster)
     run_batch(load_cluster, WARM_UP, random.Random(campaign.seed))
-    more, before = settled(load_cluster, untouched, SECONDS_TO_REST)
+    more, before = settled(load_cluster, untouched)
     assert not more, f"already after the warm-up: {more}"
     ended = run_many(load_cluster, count, campaign, tell)
     campaign.planned, campaign.done = count, len(ended)
-    more, after = settled(load_cluster, before, SECONDS_TO_REST)
+    more, after = settled(load_cluster, before)
     bad = [step for step in ended if step.trouble]
     growths = {daemon: growth(before, after, daemon) for daemon in ("slurmd", "slurmctld")}
     allowed = allowed_growth(cluster_factory, growths, len(ended))

@@ -98,7 +98,7 @@ def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path):
         process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     cluster = Cluster(f"bench-{process.pid}")
     try:
-        wait_for(lambda: cluster.nodes or process.poll() is not None, 30, "no cluster came up")
+        wait_for(lambda: cluster.nodes or process.poll() is not None, what="no cluster came up")
         assert process.poll() is None, (tmp_path / "out").read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130

@@ -238,7 +238,7 @@ def test_a_signal_takes_the_cluster_down_and_resume_goes_on(tmp_path, number, af
         assert line, said
         said += line
     if status == 143:
-        wait_for(lambda: (STATE_ROOT / name / "pids").exists(), 20, "the cluster did not begin to start")
+        wait_for(lambda: (STATE_ROOT / name / "pids").exists(), what="the cluster did not begin to start")
     assert Cluster(name).traces() != []  # control: what is looked for below
     process.send_signal(number)
     _, rest = process.communicate(timeout=60)

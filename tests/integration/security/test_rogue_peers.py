@@ -9,7 +9,7 @@ NCCL's double does what NCCL was seen to do.
 import pytest
 
 from built_files import program
-from communicator_steps import GRACE_MS, answers, failures, run, whole
+from communicator_steps import answers, failures, run, whole
 from harness import TESTS
 from port_steps import background
 
@@ -60,10 +60,9 @@ def test_a_rogue_peer_that_comes_before_the_last_rank_is_passed_over(cluster, re
 
 def test_an_old_nccl_fails_where_a_rogue_peer_closes(cluster):
     """Over its own ports a rank notices it, and all get the name of that rank."""
-    said = failures(communicate(cluster, "close", BEFORE, nccl="2.23.4")[1])
+    said = failures(communicate(cluster, "close", BEFORE, nccl="2.23.4")[1], DEADLINE_MS)
     assert len(said) == 8, said
     assert all("unhandled system error" in text for text, _ in said.values()), said
-    assert all(after < DEADLINE_MS + GRACE_MS for _, after in said.values()), said
 
 
 @pytest.mark.parametrize("way, when, version", [("silent", [], "2.28.9"), ("close", BEFORE, "2.14.3")])
@@ -71,11 +70,10 @@ def test_a_wait_that_a_rogue_peer_causes_ends_in_the_deadline(cluster, request, 
     assert answers(communicate(cluster, nccl=version)[1]) == whole([range(8)]), "control: nobody waits without the rogue peer"
     slowest = 0
     for _ in rounds_of(request):
-        said = failures(communicate(cluster, way, when, nccl=version)[1])
+        said = failures(communicate(cluster, way, when, nccl=version)[1], DEADLINE_MS)
         assert len(said) == 8, said
         assert all(WAIT in text for text, _ in said.values()), said
         slowest = max(slowest, *(after for _, after in said.values()))
-        assert slowest < DEADLINE_MS + GRACE_MS, said
     figure("Q4", f"{way} {version}", got=f"{way}, NCCL {version}: ended after {slowest / 1000:.1f} s, deadline {DEADLINE_MS / 1000:.0f} s",
            met=True, control="without the rogue peer the communicator is made")
 
@@ -84,6 +82,4 @@ def test_a_rogue_peer_at_the_port_of_a_proxy_makes_the_ranks_of_its_node_wait(cl
     """These ports open when the ranks are connected; a rank of the other node may have its communicator then."""
     slow = {"NCCL_DOUBLE_INIT": "slow"}
     assert answers(communicate(cluster, env=slow)[1]) == whole([range(8)]), "control"
-    said = failures(communicate(cluster, "close", env=slow)[1])
-    assert {0, 1, 2, 3} <= set(said), said
-    assert all(after < DEADLINE_MS + GRACE_MS for _, after in said.values()), said
+    assert {0, 1, 2, 3} <= set(failures(communicate(cluster, "close", env=slow)[1], DEADLINE_MS))

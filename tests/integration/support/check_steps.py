@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import json
-import time
 from dataclasses import dataclass
 
 from built_files import BUILT_INSIDE, COMMAND
@@ -21,12 +20,11 @@ GPU = (*TWO_BY_TWO, "--gres=gpu:2")
 
 @dataclass
 class Check:
-    """One check: its table as rows, what else was said, and how long it took."""
+    """One check: its table as rows, and what else was said."""
 
     rows: dict[str, dict]
     status: int
     stderr: str
-    seconds: float
     stdout: str
 
     def result(self, name: str) -> str:
@@ -47,14 +45,8 @@ class Check:
         return [name for name, row in self.rows.items() if row["result"] not in ("ok", "not there")]
 
 
-def timed(cluster: Cluster, arguments, **more):
-    begin = time.monotonic()
-    done = cluster.run(arguments, **more)
-    return done, time.monotonic() - begin
-
-
 def check(cluster: Cluster, *options, program=(COMMAND, "check", "--json"), **more) -> Check:
-    done, seconds = timed(cluster, ["srun", "--quiet", *options, *program], **more)
+    done = cluster.run(["srun", "--quiet", *options, *program], **more)
     assert done.stdout.startswith("{"), f"{done.stdout}\n{done.stderr}"
     table = json.loads(done.stdout)
     rows = {row["check"]: row for row in table["checks"]}
@@ -62,4 +54,4 @@ def check(cluster: Cluster, *options, program=(COMMAND, "check", "--json"), **mo
     words = {row["result"] for row in rows.values()}
     worst = next((word for word in ("FAILED", "warning") if word in words), "ok")
     assert table["result"] == worst
-    return Check(rows, done.returncode, done.stderr, seconds, done.stdout)
+    return Check(rows, done.returncode, done.stderr, done.stdout)

@@ -6,15 +6,13 @@ import os
 import re
 
 from built_files import BUILT_INSIDE, inside
-from exchange_steps import run_step
+from exchange_steps import are_in_time, run_step
 
 REAL_NCCL = next((folder for folder in ("/usr/local/cuda/lib", "/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu")
                   if os.path.exists(f"{folder}/libnccl.so.2")), None)
 
 RANK = re.compile(r"^rank (\d+): (.+)$", re.MULTILINE)
 FAILED = re.compile(r"^rank (\d+) after (\d+) ms: bootstrap: StepId=\S+ rank \d+: (.+)$", re.MULTILINE)
-LIMIT = 60  # seconds for a step, which is killed then
-GRACE_MS = 2000  # what a call may take beyond its deadline
 
 
 def libraries(nccl="2.28.9"):
@@ -25,7 +23,7 @@ def libraries(nccl="2.28.9"):
 
 def run(cluster, nodes, per_node, *command, nccl="2.28.9", env=None, **more):
     variables = {"LD_LIBRARY_PATH": libraries(nccl), "CUDA_DOUBLE_DEVICES": "4", **(env or {})}
-    return run_step(cluster, nodes, per_node, *command, env=variables, limit=LIMIT, **more)
+    return run_step(cluster, nodes, per_node, *command, env=variables, **more)
 
 
 def answers(step):
@@ -33,10 +31,12 @@ def answers(step):
     return {int(rank): text for rank, text in RANK.findall(step.stdout)}
 
 
-def failures(step):
-    """What each rank said and after how many milliseconds; the step as a whole has failed, by itself."""
-    assert step.returncode != 0 and step.seconds < LIMIT, step
-    return {int(rank): (text, int(after)) for rank, after, text in FAILED.findall(step.stderr)}
+def failures(step, deadline=None):
+    """What each rank said and after how many milliseconds, by its deadline; the step as a whole has failed, by itself."""
+    assert step.returncode != 0 and "timeout: sending signal" not in step.stderr, step
+    said = {int(rank): (text, int(after)) for rank, after, text in FAILED.findall(step.stderr)}
+    assert deadline is None or are_in_time(step.seconds, [after for _, after in said.values()], deadline), step
+    return said
 
 
 def whole(groups):

@@ -11,6 +11,7 @@ Step = namedtuple("Step", "returncode stdout stderr seconds")
 Failure = namedtuple("Failure", "rank round milliseconds")
 
 DONE = re.compile(r"^rank (\d+) of (\d+): (\d+) rounds in \S+ ms, files (\d+) before and (\d+) after$", re.MULTILINE)
+STAY = 3  # seconds that a rank of exchange_probe lives on after a failed call
 FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MULTILINE)
 WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
@@ -30,7 +31,7 @@ DIFFERENT_CALLS = {
 HINT = "; slurm-bootstrap status shows where each rank is"
 
 
-def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=60, keeps_hint=False):
+def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=300, keeps_hint=False):
     """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
     deadline of their own give up well before, so that they can report why."""
     env = {"SLURM_BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
@@ -38,7 +39,7 @@ def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=No
     fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
     line = [*fresh, "srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
     began = time.monotonic()
-    done = cluster.run(["timeout", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
+    done = cluster.run(["timeout", "--verbose", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
     out, err = (text if keeps_hint else text.replace(HINT, "") for text in (done.stdout, done.stderr))
     return Step(done.returncode, out, WAITED.sub("", err), time.monotonic() - began)
 
@@ -54,11 +55,11 @@ def reports(cluster, label, kind):
     return "".join(path.read_text() for path in sorted(cluster.home.glob(f"{label}.*.{kind}"))).replace(HINT, "")
 
 
-def run_to_end(step, meanwhile=lambda: None, limit=40):
+def run_to_end(step, meanwhile=lambda: None):
     """The exit status and the errors of a started step, to which something happens meanwhile."""
     try:
         meanwhile()
-        said = step.communicate(timeout=limit)[1]
+        said = step.communicate(timeout=300)[1]
     finally:
         stop(step)
     return step.returncode, said.replace(HINT, "")
@@ -78,14 +79,20 @@ def sentences(step):
     return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
 
 
+def are_in_time(seconds, milliseconds, deadline):
+    """Whether calls ended by their deadline (milliseconds): late by less than two seconds, as bootstrap(3) promises, beside what
+    their step of so many seconds took for all else. That is the control: on a busy machine its start takes long, too."""
+    longest = max(milliseconds, default=0)
+    return longest - deadline <= 2000 + max(0, 1000 * seconds - longest)
+
+
 def assert_different_calls_fail_at_once(cluster, different, mpi):
-    """All of four ranks get the error well before their deadline, and no byte of each other."""
-    script = f"exec {program('exchange_probe')} --timeout 20000 {DIFFERENT_CALLS[different]}"
+    """All of four ranks get the error at once: their deadline comes after the end of the step. And no byte of each other."""
+    script = f"exec {program('exchange_probe')} --timeout 600000 {DIFFERENT_CALLS[different]}"
     step = run_step(cluster, 2, 2, "bash", "-c", script, options=(mpi,))
     assert step.returncode != 0 and not successes(step), step
     told = sentences(step)
     assert len(told) == 4 and all("all ranks must make the same calls in the same order" in text for _, text in told), step
-    assert all(failure.milliseconds < 4000 for failure in failures(step)), step
 
 
 def missing_ranks(text, surely=False):

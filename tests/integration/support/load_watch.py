@@ -79,7 +79,7 @@ def more_than(before, after):
     return sorted(found) + [f"file {path}" for path in sorted(after.files - before.files)]
 
 
-def settled(cluster, before, seconds=20):
+def settled(cluster, before, seconds=300):
     """What there is more of when the cluster has had time to come to rest: ([sentences], the last look)."""
     deadline = time.monotonic() + seconds
     while True:
