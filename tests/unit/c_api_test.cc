@@ -107,6 +107,19 @@ TEST_F(CApi, RefusesWithAReason) {
   EXPECT_EQ(bootstrap_version(), BOOTSTRAP_VERSION);
 }
 
+TEST_F(CApi, ACallWithoutAHandleIsRefused) {
+  char byte = 0;
+  ncclComm* comm = nullptr;
+  const auto expect = [](bootstrap_status_t status, const char* call) {
+    EXPECT_EQ(status, BOOTSTRAP_ERROR_INVALID) << call;
+    EXPECT_EQ(std::string(bootstrap_last_error()).find(cat({"bootstrap: ", call, ": the handle"})), 0U);
+  };
+  expect(bootstrap_exchange(nullptr, &byte, 1, &byte), "bootstrap_exchange");
+  expect(bootstrap_broadcast(nullptr, &byte, 1, 0), "bootstrap_broadcast");
+  expect(bootstrap_barrier(nullptr), "bootstrap_barrier");
+  expect(bootstrap_nccl_comm(nullptr, BOOTSTRAP_WORLD, nullptr, &comm), "bootstrap_nccl_comm");
+}
+
 bootstrap_t* open_handle = nullptr;
 volatile std::sig_atomic_t rank_in_handler = -1;
 
