@@ -84,11 +84,7 @@ std::string quoted(std::string_view text, std::size_t max) {
 
 std::string printable(std::string_view text) {
   constexpr std::size_t kMax = 256;
-  return is_printable_text(text, text.size()) ? std::string(text) : quoted(text, kMax);
-}
-
-bool is_printable_text(std::string_view text, std::size_t max) {
-  return text.size() <= max && std::all_of(text.begin(), text.end(), is_printable);
+  return std::all_of(text.begin(), text.end(), is_printable) ? std::string(text) : quoted(text, kMax);
 }
 
 std::uint32_t fingerprint(std::string_view text) {
@@ -170,30 +166,6 @@ std::string json_number(std::string_view name, std::uint64_t value) { return jso
 
 std::string json_list(const std::vector<std::string>& items) {
   return items.empty() ? "[]" : cat({"[\n    ", join(items, ",\n    "), "\n  ]"});
-}
-
-std::string align_columns(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths(rows.empty() ? 0 : rows.front().size());
-  const auto last_of = [](const std::vector<std::string>& row) {
-    auto last = row.size();
-    while (last > 0 && row[last - 1].empty()) --last;
-    return last;
-  };
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i + 1 < last_of(row); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    std::size_t column = 0;
-    for (std::size_t i = 0; i < last_of(row); ++i) {
-      if (!row[i].empty()) pad_to(line, column);
-      line += row[i];
-      column += widths[i] == 0 ? 0 : widths[i] + 2;
-    }
-    text += line + "\n";
-  }
-  return text;
 }
 
 }  // namespace bootstrap

@@ -72,9 +72,6 @@ std::string quoted(std::string_view text, std::size_t max = 80);
 // and control sequences of a terminal.
 std::string printable(std::string_view text);
 
-// True if another process's text may go into a message: at most `max` bytes, each of them printable ASCII.
-bool is_printable_text(std::string_view text, std::size_t max);
-
 // "1 task", "2 tasks".
 std::string counted(std::uint64_t count, std::string_view what);
 
@@ -84,10 +81,6 @@ std::uint32_t fingerprint(std::string_view text);
 inline constexpr std::size_t kTableWidth = 80;
 
 void pad_to(std::string& line, std::size_t column);
-
-// Lines with the cells of each column below each other, two blanks apart. The last cell of a row that holds text does
-// not widen its column; a column without text is left out.
-std::string align_columns(const std::vector<std::vector<std::string>>& rows);
 
 // Adds `line` with `text` at `column` to `out`, broken between words so that it stays within the width.
 void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text);
