@@ -150,9 +150,9 @@ class Finder:
 
     def add_minority(self, key_of, describe, separator):
         """Ranks outside the largest group, where that has more than half of all ranks and each rank is in a group."""
-        groups = [group for _, group in group_by(self.ranks, key_of)]
-        largest = max(groups, key=len, default=[])
-        odd = [rank for rank in self.ranks if rank not in largest]
+        groups = group_by(self.ranks, key_of)
+        key, largest = max(groups, key=lambda one: len(one[1]), default=("", []))
+        odd = [rank for rank in self.ranks if key_of(rank) != key]
         if 2 * len(largest) <= len(self.ranks) or not odd or not all(key_of(rank) for rank in odd):
             return False
         verb = "waits " if separator == ", " else ""

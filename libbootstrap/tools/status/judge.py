@@ -1,31 +1,44 @@
 """What the looks at all ranks show together: the phase of each rank, and where the ranks meet."""
 # SPDX-License-Identifier: Apache-2.0
 from operator import attrgetter
+from types import SimpleNamespace
 
 from findings import Finder, notes_on
 from plain_text import number_in
 from records import MAX_RANKS, make_rank, rank_in
 
-BY_RANK = attrgetter("rank", "task")
+MAX_ABSENT = 16384  # that only a launcher's WORLD_SIZE names: a program may set any number
+BY_RANK, BY_SIZE = attrgetter("rank", "task"), attrgetter("size")
+
+
+def users_of_ports(ranks, ports):
+    """The places of the ranks that use each of these ports, by how they use it. There may be millions of connections and
+    thousands of ports."""
+    users = {str(port): SimpleNamespace(listen=set(), have_launcher=set(), own=set(), remote=set()) for port in ports}
+    for place, rank in enumerate(ranks):
+        for port in filter(users.__contains__, map(str, rank.listens)):
+            users[port].listen.add(place)
+        for port in filter(users.__contains__, map(str, rank.task_listens)):
+            users[port].have_launcher.add(place)
+        for link in rank.links:
+            own, _, remote = link.partition(":")
+            if own in users:
+                users[own].own.add(place)
+            if remote in users:
+                users[remote].remote.add(place)
+    return users
 
 
 class MeetingPoint:
     """Where ranks meet: "MASTER_PORT 26571" of the rank that listens there."""
 
-    def __init__(self, ranks, name, port):
-        self.name, self.port, self.node = name, port, ""
-        self.connected = []  # of each rank, in their order
-        has_guests = False
-        for rank in ranks:
-            listens = port in rank.listens
-            if (listens or port in rank.task_listens) and not self.node:
-                self.node = rank.node
-            is_guest = not listens and any(link.endswith(f":{port}") for link in rank.links)
-            has_guests = has_guests or is_guest
-            self.connected.append(is_guest or listens or any(link.startswith(f"{port}:") for link in rank.links))
-        self.size = sum(self.connected)
-        self.is_listened = bool(self.node) and not has_guests  # a rank listens, and none but that rank is connected
-        self.node = self.node or ranks[0].node
+    def __init__(self, ranks, name, port, users):
+        self.name, self.port = name, port
+        guests, hosts = users.remote - users.listen, users.listen | users.have_launcher
+        self.connected = guests | users.listen | users.own  # places of ranks
+        self.size = len(self.connected)
+        self.is_listened = bool(hosts) and not guests  # a rank listens, and none but that rank is connected
+        self.node = ranks[min(hosts, default=0)].node
 
 
 class Judgement:
@@ -37,7 +50,7 @@ class Judgement:
         make_numbers_unique(self.ranks, self.also)
         for rank in self.ranks:
             rank.phase = own_phase(rank)
-        add_absent(state, tasks, self.ranks)
+        add_absent(state, tasks, self.ranks, self.also)
         self.nodes = len(state.nodes) + len(state.silent_nodes)
         meeting = find_meeting_point(self.ranks)
         place_at_meeting(self.ranks, meeting)
@@ -58,22 +71,27 @@ def make_numbers_unique(ranks, also):
         rank.rank, rank.world_size = number, 0
 
 
-def add_absent(state, tasks, ranks):
+def add_absent(state, tasks, ranks, also):
     """The ranks of which no process is left, and those of nodes that did not answer."""
     places = {}  # node and local rank of each task
-    for rank in ranks:
-        numbers = (rank_in(word) for word in rank.node_tasks.split(","))
+    for node, tasks_of_node in {(rank.node, rank.node_tasks): None for rank in ranks}:
+        numbers = (rank_in(word) for word in tasks_of_node.split(","))
         for local_rank, task in enumerate(number for number in numbers if number is not None):
-            places[task] = (rank.node, local_rank)
+            places[task] = (node, local_rank)
     has_workers = any(rank.rank != rank.task or rank.world_size > tasks for rank in ranks)
     size = max([tasks] + [rank.world_size for rank in ranks if has_workers])
+    if size > max(tasks, len(ranks) + MAX_ABSENT):
+        also.append(f"a launcher counts {size} ranks, of which {len(ranks)} {'is' if len(ranks) == 1 else 'are'} there; the others "
+                    "are left out here")
+        size = tasks
     seen = {rank.rank for rank in ranks}
     used = {rank.node for rank in ranks}
     empty_nodes = [node.node for node in state.nodes if node.node not in used]
+    unknown = vars(make_rank(phase="unknown"))
     for number in range(min(size, MAX_RANKS)):
         if number in seen:
             continue
-        absent = make_rank(rank=number, task=number, phase="unknown")
+        absent = SimpleNamespace(**{**unknown, "rank": number, "task": number})
         has_place = number in places and not has_workers
         if has_place or not state.silent_nodes:
             absent.phase = "ended"
@@ -107,32 +125,33 @@ def find_meeting_point(ranks):
     """None where no rank listens or is connected at such a port. A port that the environment names comes first, then one
     at which the first rank listens and most others are connected."""
     names = sorted({name for rank in ranks for name in rank.meetings})
-    points = [MeetingPoint(ranks, name, number_in(name.rpartition(" ")[2]) or 0) for name in names]
-    best = max(points, key=lambda one: one.size, default=None)
+    ports = {name: number_in(name.rpartition(" ")[2], 0xffff) or 0 for name in names}
+    listens = ranks[0].listens if ranks else []
+    users = users_of_ports(ranks, {*ports.values(), *listens})
+    points = (MeetingPoint(ranks, name, port, users[str(port)]) for name, port in ports.items())
+    best = max(points, key=BY_SIZE, default=None)
     # Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
     if best and best.size or not ranks or ranks[0].framework not in ("PyTorch", "JAX"):
         return best if best and best.size else None
-    points = []
-    for port in ranks[0].listens:
-        point = MeetingPoint(ranks, f"port {port}", port)
-        listeners = sum(port in rank.listens for rank in ranks)
-        if listeners == 1 and 2 * point.size > len(ranks) and not point.is_listened:
-            points.append(point)
-    return max(points, key=lambda one: one.size, default=None)
+    alone = (port for port in listens if len(users[str(port)].listen) == 1)
+    points = (MeetingPoint(ranks, f"port {port}", port, users[str(port)]) for port in alone)
+    points = (point for point in points if 2 * point.size > len(ranks) and not point.is_listened)
+    return max(points, key=BY_SIZE, default=None)
 
 
 def linked_ranks(ranks, port):
-    """For each rank whether it has a connection with another rank, but for those at this port: both ends are seen."""
-    owners = {}  # of each end
+    """Places of ranks that have a connection with another rank, but for those at this port: both ends are seen."""
+    owners = {}  # of each end, the first rank
+    for number in reversed(range(len(ranks))):
+        owners.update(dict.fromkeys(ranks[number].links, number))
+    linked, port = set(), str(port)
     for number, rank in enumerate(ranks):
         for link in rank.links:
-            owners.setdefault(link, number)
-    linked = [False] * len(ranks)
-    for link, number in owners.items():
-        own, _, remote = link.partition(":")
-        other = owners.get(f"{remote}:{own}")
-        if str(port) not in (own, remote) and other not in (None, number):
-            linked[number] = True
+            own, _, remote = link.partition(":")
+            other = owners.get(f"{remote}:{own}", number)
+            if owners[link] == number != other and port not in (own, remote):
+                linked.add(number)
+                break
     return linked
 
 
@@ -140,9 +159,9 @@ def place_at_meeting(ranks, meeting):
     """A rank without a connection is before the rendezvous only where there is one, or where PyTorch cannot do without."""
     linked = linked_ranks(ranks, meeting.port if meeting else 0)
     for number, rank in enumerate(ranks):
-        if rank.phase != "communicating_or_computing" or linked[number]:
+        if rank.phase != "communicating_or_computing" or number in linked:
             continue
         if meeting:
-            rank.phase = "connected" if meeting.connected[number] else "before_rendezvous"
-        elif not any(linked) and rank.framework == "PyTorch" and rank.meetings:
+            rank.phase = "connected" if number in meeting.connected else "before_rendezvous"
+        elif not linked and rank.framework == "PyTorch" and rank.meetings:
             rank.phase = "before_rendezvous"

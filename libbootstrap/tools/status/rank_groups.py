@@ -81,7 +81,8 @@ def name_group(ranks, group):
     text = f"ranks {list_ranks(group)}"
     if not nodes:
         return text
-    on_these = sum(rank.node in nodes for rank in ranks)
+    these = set(nodes)
+    on_these = sum(rank.node in these for rank in ranks)
     is_whole = on_these == len(group) > len(nodes)
     names = ", ".join(nodes) if len(nodes) <= MAX_NAMES else counted(len(nodes), "node")
     return f"{text} ({'all of ' if is_whole else ''}{names})"

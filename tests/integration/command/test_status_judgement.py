@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,6 +98,46 @@ def test_an_ended_rank():
     assert first_line(state) == "rank 3 (node001, local rank 3) has ended; 7 ranks are there"
     del state.ranks[3:]
     assert first_line(state) == "ranks 3-7 (node001, node002) have ended; 3 ranks are there"
+
+
+@pytest.mark.parametrize("size, ranks, line", [(12, 12, "ranks 8-11 have ended; 8 ranks are there"), (1 << 20, 8, "all 8 ranks run alike")])
+def test_ranks_that_only_a_launcher_counts(size, ranks, line):
+    judgement = judge(healthy({5: {"world_size": size}}))
+    assert (len(judgement.ranks), judgement.findings[0].sentence) == (ranks, line)
+    assert judgement.also == ([] if ranks > RANKS else [f"a launcher counts {size} ranks, of which 8 are there; the others are left out here"])
+
+
+class Counted(list):
+    """Counts how often it is gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        self.times += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("changes", [
+    {number: {"meetings": [f"MASTER_PORT {20000 + number}"], "listens": [20000 + number]} for number in range(RANKS)},
+    {number: {"meetings": [], "listens": list(range(30000, 30064)) if number == 0 else []} for number in range(RANKS)},
+], ids=["a farm", "many ports"])  # fmt: skip
+def test_connections_are_read_once_for_all_ports(changes):
+    """There may be millions of connections, and thousands of ports."""
+    state = healthy(changes)
+    for rank in state.ranks:
+        rank.links = Counted(rank.links * 2)
+    judge(state)
+    assert max(rank.links.times for rank in state.ranks) <= 3
+
+
+def test_whole_records_are_not_compared():
+    class Record(SimpleNamespace):
+        def __eq__(self, other):
+            raise AssertionError("which takes minutes at thousands of ranks")
+
+    state = healthy({5: {"waits_in": "poll"}})
+    state.ranks = [Record(**vars(rank)) for rank in state.ranks]
+    assert first_line(state) == ODD + maybe("it", "differs: waits in poll, the others in futex")
 
 
 def test_numbers_of_several_worlds():
