@@ -9,18 +9,14 @@ def number_in(text, most=2**64 - 1):
     return number if number is not None and number <= most else None
 
 
-def is_printable(character):
-    return " " <= character <= "~"
-
-
 def quoted(text, most=80):
-    shown = "".join(one if is_printable(one) and one not in '"\\' else "\\x%02x" % ord(one) for one in text[:most])
+    shown = "".join(one if " " <= one <= "~" and one not in '"\\' else "\\x%02x" % ord(one) for one in text[:most])
     return '"' + shown + ('..."' if len(text) > most else '"')
 
 
 def printable(text):
     """Unchanged where each character is printable ASCII: others may hold control sequences of a terminal."""
-    return text if all(map(is_printable, text)) else quoted(text, 256)
+    return text if text.isprintable() and len(text.encode()) == len(text) else quoted(text, 256)
 
 
 def counted(count, what):

@@ -7,8 +7,10 @@ from plain_text import number_in, printable
 MAX_RANKS = 1 << 20  # as in core/step/rank_layout.h
 MAX_ITEMS = 1024  # of a list
 MAX_OPEN = 65536  # records without their end
-MAX_RECORD = 1 << 20
-MAX_CHUNK = 800
+MAX_CHUNK = 800  # of a record in one line
+MAX_CHUNKS = 1024  # of a record
+MAX_VALUE = 800  # characters of a text
+MAX_TASK_LIST = 1 << 16  # the same
 
 # Each with its value where nothing is known; a list with an item.
 RANK = {
@@ -56,17 +58,19 @@ NODE = {
 }
 
 
-def cleaned(value, default):
+def cleaned(value, default, most):
     if isinstance(default, list):
-        return [cleaned(item, default[0]) for item in value[:MAX_ITEMS]] if isinstance(value, list) else []
+        return [cleaned(item, default[0], most) for item in value[:MAX_ITEMS]] if isinstance(value, list) else []
     if type(value) is not type(default):
         return default
-    return printable(value) if isinstance(value, str) else value
+    return printable(value)[:most] if isinstance(value, str) else value
 
 
 def make_record(members, known):
-    """Any process of the user may write one: a value of another type does not count, and texts become printable."""
-    return SimpleNamespace(**{name: cleaned(known.get(name), default) for name, default in members.items()})
+    """Any process of the user may write one: a value of another type does not count, and texts become printable and
+    short, but for the list of tasks."""
+    return SimpleNamespace(**{name: cleaned(known.get(name), default, MAX_TASK_LIST if name == "node_tasks" else MAX_VALUE)
+                              for name, default in members.items()})
 
 
 def make_rank(**known):
@@ -78,17 +82,29 @@ def rank_in(text):
     return number_in(text, MAX_RANKS - 1)
 
 
+def json_of(value):
+    """Of what a record has. `json` takes longer to import than Python to start."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json_of(name)}: {json_of(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(json_of, value)) + "]"
+    if isinstance(value, str):
+        escaped = printable(value).replace("\\", r"\\").replace('"', r'\"')
+        return f'"{escaped}"'
+    return str(value).lower()  # "true"
+
+
 def record_lines(kind, record, number):
-    """Lines such as "status rank node001 4711 + {'rank': 3, ...", since srun may mix lines of more than 1,024 bytes (MAX_MSG_LEN
+    """Lines such as 'status rank node001 4711 + {"rank": 3, ...', since srun may mix lines of more than 1,024 bytes (MAX_MSG_LEN
     in Slurm's sources). `number` is unique on the node. The last line of a record has "." for "+"."""
-    text = ascii({name: value for name, value in vars(record).items() if value})
+    text = json_of({name: value for name, value in vars(record).items() if value})
     ends = range(MAX_CHUNK, len(text) + MAX_CHUNK, MAX_CHUNK)
     return "".join(f"status {kind} {record.node} {number} {'+' if end < len(text) else '.'} {text[end - MAX_CHUNK:end]}\n"
                    for end in ends)
 
 
 class StepState:
-    """What all nodes answered, in any order of their lines. Memory is bounded by what is read."""
+    """What all nodes answered, in any order of their lines."""
 
     def __init__(self):
         self.ranks, self.nodes, self.silent_nodes = [], [], []
@@ -104,18 +120,19 @@ class StepState:
         if len(words) < 6 or words[0] != "status" or words[1] not in ("rank", "node") or words[4] not in ("+", "."):
             return False
         key = tuple(words[1:4])
-        text = self.open.pop(key, "") + words[5][:MAX_CHUNK]
+        chunks = self.open.pop(key, [])
+        chunks.append(words[5][:MAX_CHUNK])
         if words[4] == ".":
-            self.add_record(words[1], text)
-        elif len(self.open) < MAX_OPEN and len(text) < MAX_RECORD:
-            self.open[key] = text
+            self.add_record(words[1], "".join(chunks))
+        elif len(self.open) < MAX_OPEN and len(chunks) < MAX_CHUNKS:
+            self.open[key] = chunks
         return True
 
     def add_record(self, kind, text):
-        import ast  # takes time, and nodes do not need it
+        import json  # takes time, and few nodes need it
         try:
-            known = dict(ast.literal_eval(text))
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            known = dict(json.loads(text, parse_int=number_in))  # no sign, and few digits
+        except (ValueError, TypeError, RecursionError):
             return
         if kind == "node":
             self.nodes.append(make_record(NODE, known))

@@ -16,6 +16,7 @@ from findings import describe_stack  # noqa: E402
 from node_look import parse_task_list  # noqa: E402
 from other_tools import explain_stack_failure, parse_gpu_use, parse_stack, refuse_ras  # noqa: E402
 from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
+from plain_text import quoted  # noqa: E402
 from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
 from step_choice import ChosenStep, Refusal, choose_step, parse_jobs, parse_step_argument, parse_steps, refuse_job  # noqa: E402
 
@@ -202,3 +203,26 @@ def test_list_of_tasks():
                             "320      13       0        0       0\n"
                             "x        12       0        0       0\n", "12", "0", 8, "node001")
     assert [(task.pid, task.rank, task.task, task.local_rank) for task in tasks] == [(314, 10, 10, 0), (316, 11, 11, 1)]
+@pytest.mark.parametrize("text, value", [("-5", 0), ("1" * 5000, 0), ("1e400", 0), ("true", 0), ("4711", 4711)],
+                         ids=lambda value: str(value)[:8])  # fmt: skip
+def test_a_number_of_others_has_few_digits_and_no_sign(text, value):
+    rank, = state_of(record_text(f'{{"rank": 3, "task": {text}, "pid": {text}}}')).ranks
+    assert (rank.rank, rank.task, rank.pid) == (3, value, value)
+
+
+def record_text(text):
+    chunks = [text[begin:begin + 800] for begin in range(0, len(text), 800)]
+    return [f"status rank n 1 {'+' if chunk != chunks[-1] else '.'} {chunk}" for chunk in chunks]
+
+
+def test_a_text_of_others_is_short():
+    tasks = ",".join(map(str, range(1000)))
+    rank = make_rank(program="a" * 5000, stack=["b" * 5000], node_tasks=tasks)
+    assert (rank.program, rank.stack, rank.node_tasks) == ("a" * 800, ["b" * 800], tasks)
+
+
+@pytest.mark.parametrize("text", ["caf\u00e9", "\x7f", "a\n", "\udce9", "\u0661"], ids=ascii)
+def test_what_is_not_ascii_is_not_printed(text):
+    assert make_rank(program=text).program == quoted(text) != text
+
+
