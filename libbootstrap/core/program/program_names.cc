@@ -168,7 +168,7 @@ std::string names_of_launchers() {
   std::string all;
   append_names(all, kLaunchers);
   append_names(all, kTools);
-  return all.append(kShells);
+  return all;
 }
 
 std::string names_of_launcher_modules() {
@@ -176,6 +176,8 @@ std::string names_of_launcher_modules() {
   append_names(all, kModules);
   return all;
 }
+
+std::string names_of_shells() { return std::string(kShells); }
 
 bool is_shell(std::string_view name) noexcept {
   const auto stem = name.substr(0, name.find('-'));  // bash-5.2, zsh-5.9

@@ -16,9 +16,11 @@ namespace bootstrap {
 std::string_view launcher_reason(std::string_view name) noexcept;
 std::string_view launcher_module_reason(std::string_view module) noexcept;  // of `python -m MODULE`
 inline bool is_launcher_name(std::string_view name) noexcept { return !launcher_reason(name).empty(); }
-// For `slurm-bootstrap status`, which is Python: names of shells, tools and launchers, and of modules, between blanks.
+// For `slurm-bootstrap status`, which is Python: names of tools and launchers, of modules, and of shells, between
+// blanks.
 std::string names_of_launchers();
 std::string names_of_launcher_modules();
+std::string names_of_shells();
 
 bool is_shell(std::string_view name) noexcept;
 bool is_interpreter(std::string_view name) noexcept;    // of another language than Python: perl, Rscript

@@ -63,7 +63,7 @@ bool is_node_look(int count, const char* const* words) {
 int become_node_look(int count, const char* const* words) {
   constexpr unsigned kLifetime = 9;  // seconds, also where `status` does not end the step
   (void)::alarm(kLifetime);
-  std::vector<std::string> line{names_of_launchers(), names_of_launcher_modules()};
+  std::vector<std::string> line{names_of_launchers(), names_of_launcher_modules(), names_of_shells()};
   line.insert(line.end(), words + 2, words + count);
   return become_python(kNodeScript, line);
 }

@@ -6,26 +6,27 @@ MAX_CHAIN = 6
 
 
 class Launchers:
-    """Names of shells, tools and launchers, and of modules of Python that are launchers, between blanks: those that the
+    """Names of tools and launchers, of modules of Python that are launchers, and of shells, between blanks: those that the
     plugin knows (core/program/program_names.cc)."""
 
-    def __init__(self, programs, modules):
-        self.programs, self.modules = set(programs.split()), set(modules.split())
+    def __init__(self, programs, modules, shells):
+        self.programs, self.modules, self.shells = set(programs.split()), set(modules.split()), set(shells.split())
 
     def have_name(self, name):
+        shell, _, number = name.partition("-")  # bash-5.2
+        is_shell = shell in self.shells and not number.strip("-.0123456789")
         stem = name.replace("-", ".").replace("_", ".").partition(".")[0]
-        is_numbered = stem in self.programs and not name[len(stem):].strip("-.0123456789")  # bash-5.2
         # mpirun.openmpi, torchrun_jsc
         has_suffix = stem in ("mpirun", "mpiexec", "orterun", "dask", "jupyter", "torchrun") and not name.endswith(".py")
-        return name in self.programs or is_numbered or has_suffix
+        return name in self.programs or is_shell or has_suffix
 
     def have(self, process):
         """By its name, and by its command line where a Python runs a launcher: python3 -u /usr/bin/torchrun."""
-        path = process.words[0] if process.words else process.name
+        path, module = process.words[0] if process.words else process.name, ""
         if is_python(path.rpartition("/")[2]):
-            path = python_target(process.words[1:])
+            path, module = python_target(process.words[1:])
         is_torchrun = path.endswith(("torch/distributed/run.py", "torch/distributed/launch.py"))
-        is_module = path in self.modules or path.startswith("torchrun_")
+        is_module = module in self.modules or module.startswith("torchrun_")
         return is_torchrun or is_module or self.have_name(process.name) or self.have_name(path.rpartition("/")[2])
 
 
@@ -36,14 +37,19 @@ def is_python(name):
 
 
 def python_target(words):
-    """The script, module or code that a Python runs: the first word that is no option, and no value of one (python(1))."""
+    """The script that a Python runs and the module, of which one is empty, by its options (python(1))."""
     words = iter(words)
     for word in words:
-        if word in ("-W", "-X", "--check-hash-based-pycs"):
+        if not word.startswith("-") or word == "-":
+            return word, ""
+        option = word[1:].lstrip("bBdEhiIOPqsSuvVx")  # several of these may be joined: -uB
+        if option.startswith("c"):
+            break  # the code is on the command line
+        if option.startswith("m"):
+            return "", option[1:] or next(words, "")
+        if option in ("W", "X", "-check-hash-based-pycs"):
             next(words, "")
-        elif not word.startswith("-"):
-            return word
-    return ""
+    return "", ""
 
 
 def find_ranks(processes, launchers):

@@ -82,10 +82,10 @@ def look_at_task_in_steps(task, py_spy, launchers, output):
     write_ranks(output, ranks)
 
 
-def main(programs, modules, job, step, first_rank, ras, scontrol, py_spy):
-    """`programs`, `modules`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
+def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy):
+    """`programs`, `modules`, `shells`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
     "-" for py-spy: no stacks are wanted."""
-    node, launchers = os.environ["SLURMD_NODENAME"], Launchers(programs, modules)
+    node, launchers = os.environ["SLURMD_NODENAME"], Launchers(programs, modules, shells)
     tasks = find_tasks(scontrol, job, step, int(first_rank), node)
     children = [start_look(lambda output, task=task: look_at_task_in_steps(task, py_spy, launchers, output)) for task in tasks]
     queries = [start_program(["nvidia-smi", query, "--format=csv,noheader,nounits"])

@@ -70,7 +70,7 @@ def test_waits():
 # -- processes of a task
 
 
-LAUNCHERS = Launchers("bash numactl torchrun", "torch.distributed.run")
+LAUNCHERS = Launchers("map numactl swift torchrun", "torch.distributed.run", "bash")
 
 
 def process(pid, parent, words, framework="", rank=""):
@@ -90,12 +90,19 @@ def test_only_a_shell():
     assert (asleep.main, asleep.is_launcher) == (1, False) and not find_ranks([], LAUNCHERS)
 
 
-@pytest.mark.parametrize("agent", ["python3 -m torch.distributed.run train.py", "python3 -X dev -u /usr/bin/torchrun train.py"])
+@pytest.mark.parametrize("agent", ["python3 -m torch.distributed.run train.py", "python3 -X dev -u /usr/bin/torchrun train.py",
+                                   "python3 -mtorch.distributed.run train.py", "python3 -uW ignore -m torch.distributed.run train.py"])
 def test_workers_of_torchrun_are_the_ranks(agent):
     ranks = find_ranks([process(1, 0, agent, "PyTorch"), process(2, 1, "python3 train.py", "PyTorch", "4"),
                         process(3, 1, "python3 train.py", "PyTorch", "5"), process(4, 2, "python3", "", "4")], LAUNCHERS)
     assert [(rank.main, rank.members, rank.is_worker) for rank in ranks] == [(1, [1, 3], True), (2, [2], True)]
     assert find_ranks([process(1, 0, agent, "PyTorch")], LAUNCHERS)[0].is_launcher
+
+
+@pytest.mark.parametrize("words", ["python3 -c torchrun", "python3 - torchrun", "python3 torch.distributed.run", "python3 -W torchrun x.py",
+                                   "map-1", "swift-5.9"])
+def test_names_of_launchers_that_are_none(words):
+    assert not find_ranks([process(1, 0, words)], LAUNCHERS)[0].is_launcher
 
 
 # -- other tools
