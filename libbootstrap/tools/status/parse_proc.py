@@ -99,13 +99,13 @@ def nccl_in(maps):
 
 
 def parse_tcp(text, inodes):
-    """Of /proc/PID/net/tcp or tcp6, the sockets with one of these inodes: state, own port and remote port."""
-    sockets = []
+    """Of /proc/PID/net/tcp or tcp6, the sockets with these inodes: state, own port and remote port."""
+    sockets = {}
     for words in map(str.split, text.split("\n")):
         if len(words) > 9 and words[9] in inodes:
             # "0100007F:1F90" has the port in hexadecimal behind its colon.
             own, remote = (int(address.rpartition(":")[2], 16) for address in words[1:3])
-            sockets.append((words[3], own, remote))
+            sockets[words[9]] = words[3], own, remote
     return sockets
 
 

@@ -23,14 +23,18 @@ BETWEEN_LOOKS = 1  # seconds
 DEFAULT_RAS_PORT = 28028  # NCCL's user guide, NCCL_RAS_ADDR
 PAGE = 4096
 ESTABLISHED, SYN_SENT, LISTEN = "01", "02", "0A"  # the kernel's include/net/tcp_states.h
-# The kernel's arch/x86/entry/syscalls/syscall_64.tbl.
-READS = (0, 17, 19, 45, 47)  # read, pread64, readv, recvfrom, recvmsg
-WRITES = (1, 18, 20, 44, 46)  # write, pwrite64, writev, sendto, sendmsg
+# Numbers of read, pread64, readv, recvfrom, recvmsg, and of write, pwrite64, writev, sendto, sendmsg. The kernel's sources have
+# them in arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+CALLS = {
+    "x86_64": ((0, 17, 19, 45, 47), (1, 18, 20, 44, 46)),
+    "aarch64": ((63, 67, 65, 207, 212), (64, 68, 66, 206, 211)),
+}
+READS, WRITES = CALLS.get(os.uname().machine, ((), ()))
 
 
 def read_proc(pid, name, limit=MAX_TEXT, offset=0):
     """What can be read."""
-    text = b""
+    parts, left = [], limit
     try:
         descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -38,15 +42,14 @@ def read_proc(pid, name, limit=MAX_TEXT, offset=0):
     try:
         if offset:
             os.lseek(descriptor, offset, os.SEEK_SET)
-        part = b"-"
-        while part and len(text) < limit:
-            part = os.read(descriptor, min(limit - len(text), 65536))
-            text += part
+        while left:
+            parts.append(os.read(descriptor, min(left, 65536)))
+            left = left - len(parts[-1]) if parts[-1] else 0
     except OSError:
         pass
     finally:
         os.close(descriptor)
-    return text.decode("latin-1")
+    return b"".join(parts).decode("latin-1")
 
 
 def read_stat(pid):
@@ -114,17 +117,23 @@ def read_process_tree(root):
     return tree
 
 
-def read_sockets(pids):
-    """TCP sockets of these processes, which share a network namespace."""
-    inodes, left = set(), MAX_DESCRIPTORS
-    for pid in pids:
-        for number in numbers_in(f"/proc/{pid}/fd", left):
-            left -= 1
-            target = link_target(f"/proc/{pid}/fd/{number}")
-            if target.startswith("socket:["):
-                inodes.add(target[len("socket:["):-1])
-    names = ("net/tcp", "net/tcp6") if inodes else ()
-    return [socket for name in names for socket in parse_tcp(read_proc(pids[0], name), inodes)]
+class Sockets:
+    """The TCP sockets of some processes, which share a network namespace."""
+
+    def __init__(self, pids):
+        self.inodes, self.found, left = {}, {}, MAX_DESCRIPTORS
+        for pid in pids:
+            numbers = numbers_in(f"/proc/{pid}/fd", left)
+            left -= len(numbers)
+            targets = (link_target(f"/proc/{pid}/fd/{number}") for number in numbers)
+            self.inodes[pid] = {target[len("socket:["):-1] for target in targets if target.startswith("socket:[")}
+        inodes = set().union(*self.inodes.values())
+        for name in ("net/tcp", "net/tcp6") if inodes else ():
+            self.found.update(parse_tcp(read_proc(pids[0], name), inodes))
+
+    def of(self, pids):
+        inodes = set().union(*(self.inodes[pid] for pid in pids))
+        return [socket for inode, socket in self.found.items() if inode in inodes]
 
 
 def ports_in(sockets, wanted):
@@ -252,10 +261,10 @@ def look_at_rank(task, processes, tree, before, task_sockets):
     others = (place for place in processes.members if place != processes.main)
     troubles = (describe_child(tree[place], before[place], read_moment(tree[place].pid)) for place in others)
     rank.child = next(filter(None, troubles), "")
-    sockets = read_sockets([tree[place].pid for place in processes.members])
+    sockets = task_sockets.of(tree[place].pid for place in processes.members)
     links = [f"{own}:{remote}" for state, own, remote in sockets if state == ESTABLISHED]
     rank.links, rank.listens, rank.tries = links[:MAX_LINKS], ports_in(sockets, LISTEN), ports_in(sockets, SYN_SENT)
-    rank.task_listens = ports_in(task_sockets, LISTEN)
+    rank.task_listens = ports_in(task_sockets.found.values(), LISTEN)
     if rank.state != "Z":
         rank.unread = why_unread(main.pid, main.name)
     if has_memory(rank):
@@ -278,7 +287,7 @@ def look_at_task(task, launchers):
         tree = read_process_tree(task.pid)
         before = [read_moment(process.pid) for process in tree]
         time.sleep(BETWEEN_LOOKS)
-        sockets = read_sockets([process.pid for process in tree])
+        sockets = Sockets([process.pid for process in tree])
         ranks = [look_at_rank(task, processes, tree, before, sockets) for processes in find_ranks(tree, launchers)]
         if all(rank.state != "X" for rank in ranks):
             break  # else a shell continues after its program has ended: look again
