@@ -95,7 +95,14 @@ def read_all(children, seconds):
 
 def output_of(words, seconds, **more):
     """What a program prints within this time, and its exit status or None."""
+    deadline = time.monotonic() + seconds
     child = start_program(words, **more)
-    has_closed = read_all([child], seconds)
-    status = child.end(seconds if has_closed else 0)
+    read_all([child], seconds)
+    status = child.end(deadline - time.monotonic())
     return child.text(), status
+
+
+def write_all(output, text):
+    data = memoryview(text.encode("latin-1"))
+    while data:
+        data = data[os.write(output, data):]

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import signal
+from contextlib import suppress
 
 from children import read_all, start_program
 from plain_text import printable
@@ -37,13 +38,12 @@ def cancel(slurm, step, sruns):
             os.kill(srun.pid, signal.SIGTERM)
     if read_all(sruns, END_OF_SRUN):
         return
-    try:
+    with suppress(Refusal):  # each process of the look ends by itself
         jobs = ",".join(part.job for part in step.parts)
         for line in ask_slurm(slurm.squeue, "-h", "-s", "-j", jobs, "-o", "%j %i", seconds=CANCEL_LIMIT).split("\n"):
             if line.startswith(LOOK_NAME + " "):
-                ask_slurm(slurm.scancel, line.split()[1], seconds=CANCEL_LIMIT)
-    except Refusal:
-        pass  # each process of the look ends by itself
+                with suppress(Refusal):
+                    ask_slurm(slurm.scancel, line.split()[1], seconds=CANCEL_LIMIT)
 
 
 def add_gpus(state):

@@ -3,26 +3,20 @@
 import os
 from _signal import alarm  # `signal` makes enums, which takes as long as to start Python
 
-from children import Child, output_of, read_all, start_program
+from children import Child, output_of, read_all, start_program, write_all
 from find_ranks import Launchers
-from other_tools import add_stack, ask_ras, parse_gpu_use
+from other_tools import add_stack, ask_ras, explain_stack_failure, parse_gpu_use
 from plain_text import number_in
 from read_task import find_tasks_by_environment, has_memory, look_at_main_process, look_at_task, task_at
 from records import NODE, StepState, make_record, rank_in, record_lines
 
 MAX_TASKS = 1024  # of a node
-MAX_TASK_OUTPUT = 1 << 20
+MAX_TASK_OUTPUT = 16 << 20
 LIFETIME = 9  # seconds, of a child; this process has the same alarm from its start
 LIST_LIMIT = 2  # seconds
 LOOK_LIMIT = 4.5  # seconds
 END_OF_LOOK = "\f\n"
 NO_ANSWER = "its /proc did not answer within 4500 ms"
-
-
-def write_all(output, text):
-    data = text.encode("latin-1")
-    while data:
-        data = data[os.write(output, data):]
 
 
 def write_ranks(output, ranks):
@@ -71,14 +65,22 @@ def find_tasks(scontrol, job, step, first_rank, node):
 
 
 def look_at_task_in_steps(task, py_spy, launchers, output):
-    """What is known at once is for the case that the rest waits in the kernel."""
-    first = look_at_main_process(task)
-    first.unread = NO_ANSWER
-    write_ranks(output, [first])
-    ranks = look_at_task(task, launchers)
-    for rank in ranks:
-        if py_spy != "-" and has_memory(rank):
-            add_stack(rank, py_spy)
+    """What is known at once is for the case that the rest waits in the kernel, or that py-spy is slow."""
+    first = task
+    try:
+        first = look_at_main_process(task)
+        first.unread = NO_ANSWER
+        write_ranks(output, [first])
+        ranks = look_at_task(task, launchers)
+    except Exception as error:  # a defect of this program, which is no silence of the kernel
+        first.unread = f"the look at it failed: {error!r}"
+        ranks = [first]
+    with_stack = [rank for rank in ranks if py_spy != "-" and has_memory(rank)]
+    for rank in with_stack:
+        rank.stack_trouble = explain_stack_failure("", rank.node)
+    write_ranks(output, ranks)
+    for rank in with_stack:
+        add_stack(rank, py_spy)
     write_ranks(output, ranks)
 
 

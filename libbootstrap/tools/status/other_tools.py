@@ -65,6 +65,7 @@ def explain_stack_failure(output, node):
 def add_stack(rank, py_spy):
     """Runs `py-spy dump --nonblocking`, which reads the memory of the process and does not stop it. For processes whose
     program is a Python."""
+    rank.stack_trouble = ""
     if not (is_python(rank.program) or rank.program.endswith(".py") or rank.framework):
         return
     if not os.access(py_spy, os.X_OK):
@@ -78,15 +79,37 @@ def add_stack(rank, py_spy):
 
 
 def refuse_ras(version, port):
-    """Why this release of NCCL is not asked; empty: it is. `version`: "2.24.3", "2.24.3+cuda12"; empty: unknown."""
+    """Why this release of NCCL is not asked; empty: it is. `version`: "2.24.3", "2.24.3+cuda12", "2.24.3-1"; empty: unknown."""
     by_hand = f"ask by hand on that node: ncclras --port {port} --verbose"
-    release = tuple(number_in(part, 99) for part in version.partition("+")[0].split("."))
+    suffix = version.lstrip("0123456789.")
+    release = tuple(number_in(part, 99) for part in version[:len(version) - len(suffix)].split("."))
     if len(release) != 3 or None in release:
         return f"NCCL's RAS is not asked, because the release of NCCL is unknown and some releases end when asked; {by_hand}"
     if release < FIRST_WITH_RAS:
         return f"NCCL {version} has no RAS; it came with 2.24"
     report = next((report for fixed, report in CRASHES if release < fixed), "")
     return report and f"NCCL's RAS is not asked, because NCCL {version} may end the program when asked ({report}); {by_hand}"
+
+
+def read_ras(port):
+    """What has come in time. NCCL listens at one address of "localhost", for which a search may ask a server."""
+    import socket  # takes time, and few looks need it
+    answer, deadline = b"", time.monotonic() + RAS_LIMIT
+    try:
+        try:
+            connection = socket.create_connection(("127.0.0.1", port), RAS_LIMIT)
+        except ConnectionRefusedError:
+            connection = socket.create_connection(("::1", port), RAS_LIMIT)
+        with connection:
+            connection.sendall(b"verbose status\n")
+            part = b"-"
+            while part and len(answer) < MAX_RAS:
+                connection.settimeout(max(0.001, deadline - time.monotonic()))
+                part = connection.recv(MAX_RAS - len(answer))
+                answer += part
+    except socket.timeout:
+        pass
+    return answer
 
 
 def ask_ras(ranks, node):
@@ -97,21 +120,8 @@ def ask_ras(ranks, node):
     refusal = refuse_ras(rank.nccl_version, rank.ras_port)
     if refusal:
         return [refusal]
-    import socket  # takes time, and few looks need it
-    deadline = time.monotonic() + RAS_LIMIT
-    answer = b""
     try:
-        # The host name has an address of IPv6, too, and NCCL listens on one of them.
-        with socket.create_connection(("localhost", rank.ras_port), RAS_LIMIT) as connection:
-            connection.sendall(b"verbose status\n")
-            while len(answer) < MAX_RAS:
-                connection.settimeout(max(0.001, deadline - time.monotonic()))
-                part = connection.recv(MAX_RAS - len(answer))
-                if not part:
-                    break
-                answer += part
-    except socket.timeout:
-        pass  # what has come counts
+        answer = read_ras(rank.ras_port)
     except OSError:
         return [f"NCCL's RAS of {node} does not accept a connection at port {rank.ras_port}"]
     lines = answer.decode("latin-1").split("\n")[:-1]  # whole lines

@@ -127,7 +127,8 @@ def test_processes_of_nvidia_smi():
 
 
 @pytest.mark.parametrize("version, says", [("2.26.5", "NVIDIA/nccl issue 1762"), ("2.29.7", "NVIDIA/nccl issue 2346"),
-                                           ("2.23.4", "has no RAS"), ("", "ncclras --port 28028"), ("2.30.3", "")])
+                                           ("2.23.4", "has no RAS"), ("", "ncclras --port 28028"), ("2.30.3", ""), ("2.30.3-1", ""),
+                                           ("2.28.9-1+cuda12.9", "NVIDIA/nccl issue 1762")])
 def test_releases_that_crash_are_not_asked(version, says):
     refusal = refuse_ras(version, 28028)
     assert says in refusal and bool(refusal) == bool(says)
@@ -202,14 +203,6 @@ def test_what_others_write_is_harmless():
     assert (rank.program, rank.rank, rank.listens, rank.is_still) == (r'"\x1b[2J\x07"', 0, [1, 0], False)
 
 
-def test_list_of_tasks():
-    tasks = parse_task_list("PID      JOBID    STEPID   LOCALID GLOBALID\n"
-                            "314      12       0        0       2\n"
-                            "316      12       0        1       3\n"
-                            "319      12       0        -       -\n"
-                            "320      13       0        0       0\n"
-                            "x        12       0        0       0\n", "12", "0", 8, "node001")
-    assert [(task.pid, task.rank, task.task, task.local_rank) for task in tasks] == [(314, 10, 10, 0), (316, 11, 11, 1)]
 @pytest.mark.parametrize("text, value", [("-5", 0), ("1" * 5000, 0), ("1e400", 0), ("true", 0), ("4711", 4711)],
                          ids=lambda value: str(value)[:8])  # fmt: skip
 def test_a_number_of_others_has_few_digits_and_no_sign(text, value):
@@ -233,3 +226,11 @@ def test_what_is_not_ascii_is_not_printed(text):
     assert make_rank(program=text).program == quoted(text) != text
 
 
+def test_list_of_tasks():
+    tasks = parse_task_list("PID      JOBID    STEPID   LOCALID GLOBALID\n"
+                            "314      12       0        0       2\n"
+                            "316      12       0        1       3\n"
+                            "319      12       0        -       -\n"
+                            "320      13       0        0       0\n"
+                            "x        12       0        0       0\n", "12", "0", 8, "node001")
+    assert [(task.pid, task.rank, task.task, task.local_rank) for task in tasks] == [(314, 10, 10, 0), (316, 11, 11, 1)]
