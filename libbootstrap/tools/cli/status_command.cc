@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,13 +37,17 @@ struct StatusOptions {
 int become_python(const char* script, const std::vector<std::string>& words) {
   std::vector<std::string> line{"python3", "-I", "-S", "-c", script};
   line.insert(line.end(), words.begin(), words.end());
-  (void)::unsetenv("LD_PRELOAD");  // our library would take it for a rank
+  (void)::unsetenv("LD_PRELOAD");       // our library would take it for a rank
+  (void)std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, children leave no exit status
   const auto arguments = pointers_to(line);
+  int failure = ENOENT;
   for (const auto* const python : {"/usr/bin/python3", "python3", "/usr/libexec/platform-python"}) {
     (void)::execvp(python, arguments.data());
+    if (errno != ENOENT && errno != EACCES) failure = errno;
   }
   std::array<char, HOST_NAME_MAX + 1> host{};
   (void)::gethostname(host.data(), host.size() - 1);
+  if (failure != ENOENT) return complain(cat({"cannot run python3 on ", host.data(), ": ", std::strerror(failure)}));
   return complain(cat({"looked for python3 on ", host.data(), ", which has none; status needs Python 3.6 or newer"}));
 }
 

@@ -1,9 +1,12 @@
 """`slurm-bootstrap status`: which rank of a running step is out of step, looked at from outside."""
 # SPDX-License-Identifier: Apache-2.0
+import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
+from children import write_all
 from judge import Judgement
 from look_step import look_at_step
 from report import add_durations, status_json, status_text
@@ -47,19 +50,21 @@ def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
         judgement = Judgement(state, step.tasks)
         since = add_durations(judgement, since, time.monotonic())
         text = status_json(judgement, step.name) if has_json else status_text(judgement, step.name, has_stacks)
-        print(text if is_first or has_json else "\n" + text, end="", flush=True)
+        try:
+            write_all(1, text if is_first or has_json else "\n" + text)
+        except OSError as error:
+            raise Refusal(f"could not write to standard output: {error.strerror}")
         is_first = False
         time.sleep(seconds)
 
 
 def main(own_path, name, output, stacks, ras, seconds):
     """The words of the command, which has read the command line."""
-    # As in other commands, without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in other commands
     try:
         name = name.encode("utf-8", "surrogateescape").decode("latin-1")
         show_status(own_path, name, output == "json", stacks == "stacks", ras == "ras", int(seconds))
     except Refusal as refusal:
-        sys.stderr.write(f"slurm-bootstrap: {refusal}\n")
+        with suppress(OSError):  # the exit status counts, too
+            os.write(2, f"slurm-bootstrap: {refusal}\n".encode("utf-8", "surrogateescape"))
         sys.exit(refusal.status)
