@@ -60,7 +60,11 @@ NODE = {
 
 def cleaned(value, default, most):
     if isinstance(default, list):
-        return [cleaned(item, default[0], most) for item in value[:MAX_ITEMS]] if isinstance(value, list) else []
+        items = value[:MAX_ITEMS] if isinstance(value, list) else []
+        # Hundreds of short texts, which take a second at thousands of ranks if each is looked at.
+        text = "".join(items) if default == [""] and set(map(type, items)) == {str} else "\n"
+        is_clean = printable(text) is text and max(map(len, items)) <= most
+        return items if is_clean else [cleaned(item, default[0], most) for item in items]
     if type(value) is not type(default):
         return default
     return printable(value)[:most] if isinstance(value, str) else value
@@ -84,13 +88,13 @@ def rank_in(text):
 
 def json_of(value):
     """Of what a record has. `json` takes longer to import than Python to start."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json_of(name)}: {json_of(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(json_of, value)) + "]"
     if isinstance(value, str):
         escaped = printable(value).replace("\\", r"\\").replace('"', r'\"')
         return f'"{escaped}"'
+    if isinstance(value, list):
+        return "[" + ", ".join(map(json_of, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json_of(name)}: {json_of(item)}" for name, item in value.items()) + "}"
     return str(value).lower()  # "true"
 
 

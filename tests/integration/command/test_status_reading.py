@@ -223,7 +223,8 @@ def test_a_text_of_others_is_short():
 
 @pytest.mark.parametrize("text", ["caf\u00e9", "\x7f", "a\n", "\udce9", "\u0661"], ids=ascii)
 def test_what_is_not_ascii_is_not_printed(text):
-    assert make_rank(program=text).program == quoted(text) != text
+    rank = make_rank(program=text, stack=["a", text])
+    assert (rank.program, rank.stack) == (quoted(text), ["a", quoted(text)]) and quoted(text) != text
 
 
 def test_list_of_tasks():
