@@ -6,21 +6,21 @@ target_link_libraries(train PRIVATE bootstrap)
 set_target_properties(train PROPERTIES BUILD_RPATH_USE_ORIGIN ON) # scripts/cluster shows the build under another path
 
 if(BOOTSTRAP_CUDA AND NOT BOOTSTRAP_SANITIZE) # sanitizers and CUDA map the same addresses
-  include(CheckLanguage)
-  check_language(CUDA)
-  if(CMAKE_CUDA_COMPILER)
-    enable_language(CUDA)
-    find_package(CUDAToolkit)
-    find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-    find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
-  endif()
-  if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
-    add_library(train_cuda OBJECT examples/train_cuda.cu)
-    # In place of the options of the directory, which nvcc does not understand.
-    set_target_properties(train_cuda PROPERTIES CUDA_STANDARD 17 COMPILE_OPTIONS "-Xcompiler=-Wall,-Wextra,-Wshadow")
-    target_include_directories(train_cuda PRIVATE ${NCCL_INCLUDE_DIR} ${PROJECT_SOURCE_DIR}/libbootstrap/include)
+  find_package(CUDAToolkit QUIET)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)
+  if(CUDAToolkit_NVCC_EXECUTABLE AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+    # One file: to enable CUDA as a language takes longer than to compile it.
+    set(_object ${CMAKE_CURRENT_BINARY_DIR}/train_cuda.o)
+    add_custom_command(
+      OUTPUT ${_object}
+      COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++17 -O2 -Xcompiler=-fPIC,-Wall,-Wextra,-Wshadow
+              -I${NCCL_INCLUDE_DIR} -I${PROJECT_SOURCE_DIR}/libbootstrap/include -MD -MF ${_object}.d
+              -c ${CMAKE_CURRENT_SOURCE_DIR}/examples/train_cuda.cu -o ${_object}
+      DEPENDS examples/train_cuda.cu DEPFILE ${_object}.d VERBATIM)
+    target_sources(train PRIVATE ${_object})
     target_compile_definitions(train PRIVATE WITH_CUDA)
-    target_link_libraries(train PRIVATE train_cuda CUDA::cudart_static ${NCCL_LIBRARY})
+    target_link_libraries(train PRIVATE CUDA::cudart_static ${NCCL_LIBRARY})
   else()
     message(STATUS "The example train is built for CPUs alone: there is no CUDA compiler or no NCCL")
   endif()
