@@ -6,6 +6,7 @@ IDLE_PERCENT = 2  # of a core
 BUSY = 15  # on a node with more work than cores
 MOST_ARE_BUSY = 8  # the same where few ranks are idle
 GAP = 50
+ALWAYS_READY = 90  # of its time a rank runs or waits for a core: it does not sleep
 MAX_NAMES = 3
 
 
@@ -28,8 +29,10 @@ def far_apart(cpu):
 
 
 def cpu_of(ranks):
-    """Percent of a core that each rank used or, up to one core, would have used on a node with less work."""
-    return [max(rank.cpu_percent, min(100, rank.cpu_percent + rank.cpu_wait_percent)) for rank in ranks]
+    """Percent of a core that each rank used or, up to one core, would have used on a node with less work: the time in which it
+    waited for a core is left out. A rank that sleeps, and waits for a core when it wakes up, stays idle."""
+    return [max(rank.cpu_percent, 100 if rank.cpu_percent + rank.cpu_wait_percent >= ALWAYS_READY else
+                100 * rank.cpu_percent // (100 - rank.cpu_wait_percent)) for rank in ranks]
 
 
 def group_ranks(ranks):

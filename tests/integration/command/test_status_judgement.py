@@ -67,6 +67,11 @@ def test_ranks_are_out_of_step(change, one, several):
         assert first_line(healthy({4: change, 5: change})) == f"ranks 4-5 (node002) {several}"
 
 
+def test_a_rank_that_sleeps_is_idle_on_a_busy_node():
+    """It waits for a core when it wakes up; one that never sleeps would run."""
+    assert first_line(healthy({5: {"cpu_wait_percent": 60}})) == f"all {RANKS} ranks run alike"
+
+
 NO_FRAMEWORK = {"framework": "", "program": "sleep", "chain": "bash, sleep"}
 STACK = ["all_reduce (torch/x.py:7)", "* main (train.py:20)"]
 
