@@ -24,7 +24,7 @@ ROWS: dict[str, int | str] = {
     "test_python_package": 1,
     "test_train": 1,
     # Ordinary uses with the plugin off and on: some of each group; the control needs all of them.
-    "test_harm::test_harm": 32,
+    "test_harm::test_harm": 24,
     "test_harm::test_harm_control_the_first_version_fails": 0,
     # Kinds of steps.
     "test_activation::test_a_step_that_is_not_set_up_explains_why_where_it_is_asked": r"^(?!torchrun)",
