@@ -111,7 +111,7 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
       deadline);
   if (found) return std::move(*found);
   const auto name = program.empty() ? std::string() : printable(program.front());
-  return {ProgramKind::kUnseen, name, cat({"srun could not read ", quoted(name, 60), " in time"})};
+  return {ProgramKind::kUnseen, name, cat({"srun could not read ", quote(name, 60), " in time"})};
 }
 
 }  // namespace

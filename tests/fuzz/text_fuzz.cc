@@ -52,7 +52,7 @@ void check_trim(std::string_view text) {
 }
 
 void check_quoted(std::string_view text) {
-  const auto shown = bootstrap::quoted(text);
+  const auto shown = bootstrap::quote(text);
   check(shown.size() <= 4 * 80 + 5, "what is shown is short");
   check(std::all_of(shown.begin(), shown.end(), [](char c) { return c >= 0x20 && c < 0x7f; }), "and printable");
   check(shown.find('"', 1) == shown.size() - 1, "a quote in the text cannot end the quotation");

@@ -62,18 +62,18 @@ TEST(Trim, TakesSpacesAndTabsFromBothEndsOnly) {
 }
 
 TEST(Quoted, ShowsEveryByteSafely) {
-  EXPECT_EQ(quoted(""), R"("")");
-  EXPECT_EQ(quoted("node[1-3], x"), R"("node[1-3], x")");
-  EXPECT_EQ(quoted("a\"b\\c"), R"("a\x22b\x5cc")");
-  EXPECT_EQ(quoted("\x1b[31m\n\x7f\xc3\xa9"), R"("\x1b[31m\x0a\x7f\xc3\xa9")");
-  EXPECT_EQ(quoted(std::string_view("\0", 1)), R"("\x00")");
+  EXPECT_EQ(quote(""), R"("")");
+  EXPECT_EQ(quote("node[1-3], x"), R"("node[1-3], x")");
+  EXPECT_EQ(quote("a\"b\\c"), R"("a\x22b\x5cc")");
+  EXPECT_EQ(quote("\x1b[31m\n\x7f\xc3\xa9"), R"("\x1b[31m\x0a\x7f\xc3\xa9")");
+  EXPECT_EQ(quote(std::string_view("\0", 1)), R"("\x00")");
 }
 
 TEST(Quoted, ShortensLongText) {
-  EXPECT_EQ(quoted("abcd", 4), R"("abcd")");
-  EXPECT_EQ(quoted("abcde", 4), R"("abcd...")");
-  EXPECT_EQ(quoted("a", 0), R"("...")");
-  EXPECT_EQ(bootstrap::quoted(std::string(81, 'a')), '"' + std::string(80, 'a') + "...\"");
+  EXPECT_EQ(quote("abcd", 4), R"("abcd")");
+  EXPECT_EQ(quote("abcde", 4), R"("abcd...")");
+  EXPECT_EQ(quote("a", 0), R"("...")");
+  EXPECT_EQ(bootstrap::quote(std::string(81, 'a')), '"' + std::string(80, 'a') + "...\"");
 }
 
 TEST(Printable, ChangesNothingThatIsPlain) {

@@ -58,13 +58,13 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
   }
   if (!is_of(id, *name_space)) {
     return fail(ErrorCode::kMissing,
-                cat({"this step has no PMIx (PMIX_NAMESPACE is ", quoted(*name_space), ", but would be ", expected(id),
+                cat({"this step has no PMIx (PMIX_NAMESPACE is ", quote(*name_space), ", but would be ", expected(id),
                      " in this step: the PMIX_* variables belong to another step or launcher): ", advice(id)}));
   }
   const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
   if (pmix_rank != std::to_string(rank)) {
     return fail(ErrorCode::kDisagreement,
-                cat({"PMIX_RANK is ", quoted(pmix_rank), ", but ",
+                cat({"PMIX_RANK is ", quote(pmix_rank), ", but ",
                      id.launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", " is ",
                      std::to_string(rank), ": one of them was changed; ", advice(id)}));
   }

@@ -26,7 +26,7 @@ std::string_view layout_origin(LayoutSource source) {
 Error no_reserved_port(const Environment& environment) {
   const auto text = environment.get("SLURM_STEP_RESV_PORTS").value_or("");
   return {ErrorCode::kInvalid,
-          cat({"SLURM_STEP_RESV_PORTS=", quoted(text), " does not start with a port from 1024 to 65535; ask for one ",
+          cat({"SLURM_STEP_RESV_PORTS=", quote(text), " does not start with a port from 1024 to 65535; ask for one ",
                "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"})};
 }
 
@@ -149,7 +149,7 @@ std::string warn_of_master(const StepPlan& plan, const StepFacts& facts) {
   const auto users = facts.environment.get("MASTER_ADDR").value_or("");
   const auto why = doubtful_master(facts, users);
   if (why.empty()) return {};
-  return cat({"MASTER_ADDR=", quoted(users, 40), " stays as you set it, but ", why,
+  return cat({"MASTER_ADDR=", quote(users, 40), " stays as you set it, but ", why,
               "; if the ranks are to meet there, unset it before srun, or use --bootstrap=on"});
 }
 

@@ -66,13 +66,13 @@ std::vector<std::string> find_differences(const Environment& environment, const 
     if (plan.gpus && variable.name == plan.gpus->kind().variable) {
       // What it was is known by its checksum alone: the plan of a task starts from the list that it sees.
       if (value && !ours.is_ours(variable.name, *value)) {
-        differences.push_back(cat({variable.name, " is ", quoted(*value), " in this process, not as it was set"}));
+        differences.push_back(cat({variable.name, " is ", quote(*value), " in this process, not as it was set"}));
       }
       continue;
     }
     if (value == variable.value(0)) continue;
-    differences.push_back(cat({variable.name, value ? cat({" is ", quoted(*value)}) : std::string(" is not set"),
-                               " in this process, not ", quoted(variable.value(0))}));
+    differences.push_back(cat({variable.name, value ? cat({" is ", quote(*value)}) : std::string(" is not set"),
+                               " in this process, not ", quote(variable.value(0))}));
   }
   return differences;
 }

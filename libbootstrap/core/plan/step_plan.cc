@@ -58,7 +58,7 @@ std::string warn_of_unsuitable(const StepPlan& plan, Launcher launcher) {
   std::vector<std::string> names;
   for (const auto& variable : plan.variables) {
     if (!variable.is_unsuitable) continue;
-    names.push_back(cat({variable.name, "=", quoted(variable.previous, 20), " (", variable.why, ")"}));
+    names.push_back(cat({variable.name, "=", quote(variable.previous, 20), " (", variable.why, ")"}));
   }
   if (names.empty()) return {};
   const bool from_mpirun = launcher == Launcher::kMpirun;

@@ -173,7 +173,7 @@ class Scan {
     const auto decision = find_torchrun_decision(std::span(words_).subspan(std::min(arguments, words_.size())),
                                                  place_.environment, place_.nodes);
     if (decision.empty()) return {K::kTorchrun, "torchrun", "torchrun starts its own ranks"};
-    return {K::kLauncher, "torchrun", cat({"the user set ", quoted(decision, 40), " for torchrun"})};
+    return {K::kLauncher, "torchrun", cat({"the user set ", quote(decision, 40), " for torchrun"})};
   }
 
   Program judge_module(std::string_view name, std::size_t arguments) const {
@@ -213,16 +213,16 @@ class Scan {
       case FileType::kOther:
         return judged(K::kScript, name, " is of a file type that srun does not know");
       case FileType::kImage:
-        return {K::kUnseen, std::string(name), cat({"srun cannot see into the image ", quoted(name, 60)})};
+        return {K::kUnseen, std::string(name), cat({"srun cannot see into the image ", quote(name, 60)})};
       case FileType::kUnseen:
         break;
     }
-    return {K::kUnseen, std::string(name), cat({"srun cannot see ", quoted(words_[0], 60)})};
+    return {K::kUnseen, std::string(name), cat({"srun cannot see ", quote(words_[0], 60)})};
   }
 
   static Program judge_script(std::string_view name, std::string_view head) {
     const auto line = trim(head.substr(2, head.find('\n') - 2));
-    return judged(K::kScript, name, cat({" is a script for ", quoted(file_name_of(split(line, ' ')[0]), 40)}));
+    return judged(K::kScript, name, cat({" is a script for ", quote(file_name_of(split(line, ' ')[0]), 40)}));
   }
 
   std::optional<Program> judge_word(std::size_t k) {
@@ -246,7 +246,7 @@ class Scan {
     const bool is_sure = tool_ != Tool::kNone && !candidate_;
     if (is_sure || (program.kind != K::kLauncher && program.kind != K::kShell)) return program;
     return judged(K::kScript, candidate_ ? candidate_->name : name_at(0),
-                  cat({" may start ", quoted(program.name, 40)}));
+                  cat({" may start ", quote(program.name, 40)}));
   }
 
   std::optional<Program> judge_named(std::size_t k, Program named, bool is_behind) {

@@ -71,7 +71,7 @@ Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_vi
                      : source == Source::kEnvironment ? cat({spec.variable, "="})
                                                       : cat({spec.name, "="});
   const auto where = source == Source::kSite ? " in plugstack.conf" : "";
-  return fail(ErrorCode::kInvalid, cat({start, quoted(value), where, " is not valid: ", applied.error().message}));
+  return fail(ErrorCode::kInvalid, cat({start, quote(value), where, " is not valid: ", applied.error().message}));
 }
 
 Status apply_site_argument(Settings& settings, std::string_view argument) {
@@ -84,7 +84,7 @@ Status apply_site_argument(Settings& settings, std::string_view argument) {
     }
     known.push_back(cat({spec.name, "="}));
   }
-  return fail(ErrorCode::kInvalid, cat({"argument ", quoted(argument),
+  return fail(ErrorCode::kInvalid, cat({"argument ", quote(argument),
                                         " in plugstack.conf is unknown; the known arguments are ", join(known, ", ")}));
 }
 
@@ -155,7 +155,7 @@ Result<Settings> read_settings(std::string_view text) {
     if (is_item && spec == nullptr) continue;  // a newer plugin has it, and has applied it
     if (spec == nullptr || spec->applies_to != AppliesTo::kStep ||
         !spec->apply(settings, item.substr(equals + 1), static_cast<Source>(source - kSources.begin()))) {
-      return fail(ErrorCode::kInvalid, cat({"cannot read SLURM_BOOTSTRAP_SETTINGS=", quoted(text),
+      return fail(ErrorCode::kInvalid, cat({"cannot read SLURM_BOOTSTRAP_SETTINGS=", quote(text),
                                             ": another version wrote it, or it was changed"}));
     }
   }

@@ -47,7 +47,7 @@ class HostListParser {
 
   tl::unexpected<Error> refuse(std::size_t begin, std::size_t end, std::string_view why,
                                ErrorCode code = ErrorCode::kInvalid) const {
-    const auto part = quoted(text_.substr(begin, end - begin));
+    const auto part = quote(text_.substr(begin, end - begin));
     return fail(code,
                 cat({"cannot read the host list: ", part, " at character ", std::to_string(begin + 1), " ", why}));
   }

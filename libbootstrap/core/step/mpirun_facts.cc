@@ -20,7 +20,7 @@ Result<std::uint32_t> number(const Environment& environment, std::string_view na
   const auto text = environment.get(name);
   if (!text) return fail(ErrorCode::kMissing, cat({name, " is not set: this process is not a rank of mpirun"}));
   const auto value = parse_unsigned<std::uint32_t>(*text, kMaxRanks);
-  if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quoted(*text), " is not a number"}));
+  if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quote(*text), " is not a number"}));
   return *value;
 }
 

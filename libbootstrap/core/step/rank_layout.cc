@@ -42,7 +42,7 @@ Result<std::vector<std::uint32_t>> parse_tasks_per_node(std::string_view text) {
   auto counts = read_runs(text, "(x", ")", kMaxNodes);
   if (!counts) {
     return fail(ErrorCode::kInvalid,
-                cat({"the tasks per node, ", quoted(text), ", are not a list such as \"2(x3),1\""}));
+                cat({"the tasks per node, ", quote(text), ", are not a list such as \"2(x3),1\""}));
   }
   if (total(*counts) > kMaxRanks) return fail(too_large());
   return std::move(*counts);

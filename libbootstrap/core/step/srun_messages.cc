@@ -139,11 +139,11 @@ std::optional<std::vector<std::uint32_t>> read_counts(std::string_view text) {
 
 Error unreadable(std::string_view text) {
   return {ErrorCode::kInvalid,
-          cat({"cannot read ", kLayoutVariable, "=", quoted(text), ": another version wrote it, or it was changed"})};
+          cat({"cannot read ", kLayoutVariable, "=", quote(text), ": another version wrote it, or it was changed"})};
 }
 
 Error too_large(std::string_view text) {
-  return {ErrorCode::kLimit, cat({"cannot read ", kLayoutVariable, "=", quoted(text),
+  return {ErrorCode::kLimit, cat({"cannot read ", kLayoutVariable, "=", quote(text),
                                   ": it has more tasks or nodes than a step can have"})};
 }
 

@@ -31,7 +31,7 @@ Result<std::uint32_t> Environment::require_number(std::string_view name) const {
   const auto text = require(name);
   if (!text) return fail(text.error());
   const auto value = number(name);
-  if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quoted(*text), " is not a number"}));
+  if (!value) return fail(ErrorCode::kInvalid, cat({name, "=", quote(*text), " is not a number"}));
   return *value;
 }
 

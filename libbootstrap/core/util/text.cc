@@ -68,7 +68,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-std::string quoted(std::string_view text, std::size_t max) {
+std::string quote(std::string_view text, std::size_t max) {
   std::string shown = "\"";
   for (const char character : text.substr(0, max)) {
     const auto byte = static_cast<unsigned char>(character);
@@ -84,7 +84,7 @@ std::string quoted(std::string_view text, std::size_t max) {
 
 std::string printable(std::string_view text) {
   constexpr std::size_t kMax = 256;
-  return std::all_of(text.begin(), text.end(), is_printable) ? std::string(text) : quoted(text, kMax);
+  return std::all_of(text.begin(), text.end(), is_printable) ? std::string(text) : quote(text, kMax);
 }
 
 std::uint32_t fingerprint(std::string_view text) {

@@ -66,7 +66,7 @@ constexpr bool is_alphanumeric(char c) { return is_digit(c) || (c >= 'a' && c <=
 constexpr bool is_printable(char c) { return c >= ' ' && c <= '~'; }
 
 // For error messages about text from users: control and non-ASCII bytes as \xNN, at most `max` bytes shown.
-std::string quoted(std::string_view text, std::size_t max = 80);
+std::string quote(std::string_view text, std::size_t max = 80);
 
 // For tables: unchanged if each byte is a printable ASCII character, else quoted. A user's value may hold line feeds
 // and control sequences of a terminal.

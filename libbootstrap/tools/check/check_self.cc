@@ -67,7 +67,7 @@ void add_plan(CheckReport& report, const TaskPlan& task, const Environment& envi
   report.port = static_cast<std::uint16_t>(port.value_or(0));
   report.set_by = setter_of(task, environment);
   if (!task.differences.empty()) report.plan_trouble = task.differences.front();
-  if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quoted(seen("MASTER_PORT"), 20), ", which is no port"});
+  if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quote(seen("MASTER_PORT"), 20), ", which is no port"});
 }
 
 void add_libraries(CheckReport& report, const Environment& environment) {

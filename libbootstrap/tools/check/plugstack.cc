@@ -75,7 +75,7 @@ class Reader {
     if (words.empty()) return;
     const auto& type = words.front();
     if (type != "required" && type != "optional" && type != "include") {
-      complain(place, cat({quoted(type), " is not optional, required or include; Slurm ignores the line"}));
+      complain(place, cat({quote(type), " is not optional, required or include; Slurm ignores the line"}));
     } else if (words.size() < 2) {
       complain(place, cat({type, " names no file; Slurm ignores the line"}));
     } else if (type == "include") {

@@ -119,7 +119,7 @@ int run_command(const CheckOptions& options) {
   // The words behind the options that CLI11 knows.
   if (options.program.empty() || options.program.front().starts_with('-')) {
     const auto what = options.program.empty() ? "run needs a program"
-                                              : cat({"run has no option ", bootstrap::quoted(options.program.front())});
+                                              : cat({"run has no option ", bootstrap::quote(options.program.front())});
     return complain(cat({what, ": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"}),
                     kUsageError);
   }

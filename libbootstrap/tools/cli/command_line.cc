@@ -129,7 +129,7 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
     const auto value = parse_unsigned(text, most);
     if (value && *value >= least) return std::string();
     return cat(
-        {bootstrap::quoted(text), " is not a whole number from ", std::to_string(least), " to ", std::to_string(most)});
+        {bootstrap::quote(text), " is not a whole number from ", std::to_string(least), " to ", std::to_string(most)});
   };
   return {check, ""};
 }
