@@ -265,6 +265,6 @@ def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
 @pytest.mark.full
 def test_the_wheel_of_a_release_starts_a_world_without_the_plugin(cluster, machine, packages):
     [wheel] = packages.glob("*.whl")
-    succeed(machine, f"python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet --no-index {wheel}")
+    succeed(machine, f"/usr/bin/python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet --no-index {wheel}")
     done = cluster.run([*STEP, "/opt/venv/bin/slurm-bootstrap", "run", *SHOW])
     assert sorted(done.stdout.splitlines()) == [f"task {rank} {rank}" for rank in range(4)], done
