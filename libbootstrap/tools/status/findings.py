@@ -137,11 +137,10 @@ class Finder:
     def add_differences(self):
         if self.add_minority(lambda rank: "\n".join(rank.stack), lambda rank: f"in {describe_stack(rank.stack)}", "; "):
             return
-        cpu = cpu_of(self.ranks)
-        apart = far_apart(cpu)
+        apart = far_apart(self.ranks)
         if apart:
             self.add_by_cpu(apart)
-        elif all(percent <= IDLE for percent in cpu):
+        elif all(percent <= IDLE for percent in cpu_of(self.ranks)):
             self.add_minority(lambda rank: rank.is_still and rank.waits_in, lambda rank: f"in {rank.waits_in}", ", ")
 
     def differ(self, group, what, separator, of_others):

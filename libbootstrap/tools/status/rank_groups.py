@@ -7,22 +7,27 @@ BUSY = 15  # on a node with more work than cores
 MOST_ARE_BUSY = 8  # the same where few ranks are idle
 GAP = 50
 ALWAYS_READY = 90  # of its time a rank runs or waits for a core: it does not sleep
+MOSTLY_ASLEEP = 50  # the same, at most: it sleeps, and wakes up at times
 MAX_NAMES = 3
 
 
-def far_apart(cpu):
+def far_apart(ranks):
     """True for ranks in the smaller of two groups that are far apart in their use of CPU; empty: there are no such
     groups."""
+    cpu = cpu_of(ranks)
     ascending = sorted(cpu)
     idle = sum(percent <= IDLE_PERCENT for percent in cpu)
     least_busy = MOST_ARE_BUSY if 2 * idle < len(cpu) else BUSY
-    if 0 < idle < len(cpu) and ascending[idle] >= least_busy:
-        split = idle
-    else:
-        split = next((i for i in range(1, len(cpu)) if ascending[i] - ascending[i - 1] >= GAP), 0)
+    is_idle_apart = 0 < idle < len(cpu) and ascending[idle] >= least_busy
+    split = idle if is_idle_apart else next((i for i in range(1, len(cpu)) if ascending[i] - ascending[i - 1] >= GAP), 0)
     if split == 0:
         return []
     high, highs = ascending[split], len(cpu) - split
+    # The lower group must sleep: on a node with more work than cores each rank gets little, and by chance one gets less.
+    awake = max(rank.cpu_percent + rank.cpu_wait_percent for rank, percent in zip(ranks, cpu) if percent < high)
+    used = min(rank.cpu_percent for rank, percent in zip(ranks, cpu) if percent >= high)
+    if awake > (MOSTLY_ASLEEP if is_idle_apart else used - GAP):
+        return []
     # Of two groups of one size, the one without the first rank.
     marks_high = highs < split if highs != split else cpu[0] < high
     return [(percent >= high) == marks_high for percent in cpu]
@@ -37,7 +42,7 @@ def cpu_of(ranks):
 
 def group_ranks(ranks):
     """The smallest group first, and in it the lowest rank."""
-    apart = far_apart(cpu_of(ranks)) or [False] * len(ranks)
+    apart = far_apart(ranks) or [False] * len(ranks)
     groups = {}
     for rank, is_apart in zip(ranks, apart):
         # A rank that runs and waits in turn is somewhere else at each look.

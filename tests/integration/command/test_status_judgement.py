@@ -169,9 +169,16 @@ def test_what_is_seen_as_well():
     ([2, 25, 30, 28], "x..."),  # many ranks on few cores
     ([42, 20, 0, 30], "..x."),  # the widest gap is between others
     ([100, 0], ".x"),  # not rank 0 of two
+    ([(3, 60), (7, 92), (6, 93), (6, 91)], ""),  # a node with ten times more work than cores
+    ([(3, 10), (7, 92), (6, 93), (6, 91)], ""),
+    ([(1, 70), (7, 92), (6, 93), (6, 91)], ""),
+    ([(7, 92), (1, 40), (6, 93), (6, 91)], ".x.."),  # it sleeps, and waits for a core when it wakes up
 ])  # fmt: skip
 def test_ranks_far_apart_in_their_use_of_cpu(cpu, apart):
-    assert "".join("x" if is_apart else "." for is_apart in far_apart(cpu)) == apart
+    """`cpu`: what each rank used, or that and for how long it waited for a core."""
+    used_and_waited = [one if isinstance(one, tuple) else (one, 0) for one in cpu]
+    ranks = [make_rank(cpu_percent=used, cpu_wait_percent=waited) for used, waited in used_and_waited]
+    assert "".join("x" if is_apart else "." for is_apart in far_apart(ranks)) == apart
 
 
 def test_the_smallest_group_comes_first():
