@@ -130,8 +130,9 @@ def add_queue(group, cluster, plugstack):
 
 
 def measure_scale(_, size):
-    group = Group(f"Clusters of many nodes on this machine, {GPUS} tasks with a GPU each on a node")
+    """A group for each size of cluster, so that each is shown when it is done."""
     for nodes in size.scale_nodes:
+        group = Group(f"A cluster of {nodes} nodes on this machine, {GPUS} tasks with a GPU each on a node")
         with running("scale", "--nodes", str(nodes), "--gpus", str(GPUS), "--cpus", str(max(4, -(-MANY_TASKS // nodes))), "--plugin-args",
                      "announce=off") as cluster:
             plugstack = (cluster.state / "etc" / "plugstack.conf").read_text()
@@ -140,4 +141,4 @@ def measure_scale(_, size):
                 add_exchanges(group, cluster, nodes, size.scale_worlds)
                 add_crowds(group, cluster, nodes)
                 add_queue(group, cluster, plugstack)
-    return group
+        yield group
