@@ -70,7 +70,8 @@ def nodes_of(group):
 def range_of(group, member, write):
     values = [getattr(rank, member) for rank in group]
     low, high = write(min(values)), write(max(values))
-    return low if low == high else f"{low.partition(' ')[0]}-{high}"
+    number, unit = low.split()
+    return low if low == high else f"{number if high.endswith(unit) else low}-{high}"
 
 
 def cpu_range(group):

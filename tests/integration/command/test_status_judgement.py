@@ -11,9 +11,9 @@ from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 from judge import Judgement  # noqa: E402
-from rank_groups import far_apart, group_ranks, list_ranks  # noqa: E402
+from rank_groups import far_apart, group_ranks, list_ranks, range_of  # noqa: E402
 from records import NODE, StepState, make_rank, make_record  # noqa: E402
-from report import add_durations, status_text  # noqa: E402
+from report import add_durations, status_text, write_memory  # noqa: E402
 
 RANKS = 8
 ODD = "rank 5 (node002, local rank 1, pid 105) "
@@ -185,6 +185,12 @@ def test_the_smallest_group_comes_first():
     judgement = judge(healthy({5: {"state": "T"}}))
     assert [list_ranks(group) for group in group_ranks(judgement.ranks)] == ["5", "0-4,6-7"]
     assert "\n0-4,6-7  2 nodes  -    connected" in status_text(judgement, "12.0", False)
+
+
+@pytest.mark.parametrize("most, cell", [(9500, "9500 MiB"), (9800, "9500-9800 MiB"), (12 << 10, "9500 MiB-12 GiB")])
+def test_a_range_of_memory_has_each_unit(most, cell):
+    ranks = [make_rank(memory_kib=mebibytes << 10) for mebibytes in (9500, most)]
+    assert range_of(ranks, "memory_kib", write_memory) == cell
 
 
 def test_for_how_long_only_where_two_looks_agree():
