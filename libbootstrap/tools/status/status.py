@@ -10,7 +10,7 @@ from children import write_all
 from judge import Judgement
 from look_step import look_at_step
 from report import add_durations, status_json, status_text
-from step_choice import Refusal, find_commands, find_program, find_step, parse_step_argument
+from step_choice import NotRunning, Refusal, find_commands, find_program, find_step, parse_step_argument
 
 
 def explain_no_answer(state, step, own_path):
@@ -39,14 +39,15 @@ def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
     while is_first or seconds:
         try:
             step = find_step(slurm, job, number)
-        except Refusal as refusal:
+            job, number = step.name.split(".")  # later looks are at the same step
+            state = look_at_step(slurm, step, asks_ras, py_spy)
+            why = explain_no_answer(state, step, own_path)
+            if why:
+                find_step(slurm, job, number)  # it may have ended meanwhile
+                raise Refusal(why)
+        except NotRunning as refusal:
             refusal.status = 1 if is_first else 0
             raise
-        job, number = step.leader, step.step  # later looks are at the same step
-        state = look_at_step(slurm, step, asks_ras, py_spy)
-        why = explain_no_answer(state, step, own_path)
-        if why:
-            raise Refusal(why)
         judgement = Judgement(state, step.tasks)
         since = add_durations(judgement, since, time.monotonic())
         text = status_json(judgement, step.name) if has_json else status_text(judgement, step.name, has_stacks)

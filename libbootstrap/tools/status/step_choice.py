@@ -29,6 +29,10 @@ class Refusal(Exception):
         self.status = status
 
 
+class NotRunning(Refusal):
+    """Slurm has answered, and no such step runs."""
+
+
 def find_program(name, own_path):
     """The absolute path of a program in PATH, or beside this command; empty: there is none."""
     folders = os.environ.get("PATH", "").split(":") + [os.path.dirname(own_path)]
@@ -105,18 +109,19 @@ def parse_step_argument(text):
 
 
 def refuse_job(jobs, wanted, user_id):
-    """Why this job cannot be looked at; empty: it can."""
+    """Raises why this job cannot be looked at, if it cannot."""
     if not jobs:
-        return f"Slurm knows no job {wanted}; it has ended, or the number is wrong; squeue --me lists your jobs"
+        raise NotRunning(f"Slurm knows no job {wanted}; it has ended, or the number is wrong; squeue --me lists your jobs")
     job = jobs[0]
     if job.user_id != user_id:
-        return f"job {wanted} belongs to {printable(job.user)}; only this user can look at it"
+        raise Refusal(f"job {wanted} belongs to {printable(job.user)}; only this user can look at it")
     if job.state == "SUSPENDED":
-        return (f"job {wanted} is suspended, so that no step can look at it; its processes are stopped until: "
-                f"scontrol resume {wanted}")
+        raise Refusal(f"job {wanted} is suspended, so that no step can look at it; its processes are stopped until: "
+                      f"scontrol resume {wanted}")
     if job.state == "PENDING":
-        return f"job {wanted} has not started; squeue -j {wanted} shows why"
-    return "" if job.state == "RUNNING" else f"job {wanted} does not run; its state is {printable(job.state)}"
+        raise NotRunning(f"job {wanted} has not started; squeue -j {wanted} shows why")
+    if job.state != "RUNNING":
+        raise NotRunning(f"job {wanted} does not run; its state is {printable(job.state)}")
 
 
 def list_of(steps):
@@ -129,11 +134,11 @@ def choose_step(steps, job, step):
     """Among the user's steps of all jobs, or of one: the only one of several tasks, else the only one."""
     whose = f"job {job} has" if job else "you have"
     if not steps:
-        raise Refusal(f"{whose} no running step" + ("" if job else "; squeue --me lists your jobs"))
+        raise NotRunning(f"{whose} no running step" + ("" if job else "; squeue --me lists your jobs"))
     if step:
         choice = [one for one in steps if one.step == step][:1]
         if not choice:
-            raise Refusal(f"{whose} no running step {step}; running: {list_of(steps)}")
+            raise NotRunning(f"{whose} no running step {step}; running: {list_of(steps)}")
         return choice[0]
     choice = [one for one in steps if one.tasks > 1] or steps
     # The step of a batch script is there beside the steps that the script starts.
@@ -182,8 +187,6 @@ def find_step(slurm, job, step):
     jobs = ask_job(slurm, job)
     if jobs and jobs[0].leader:
         jobs = ask_job(slurm, jobs[0].leader)
-    refusal = refuse_job(jobs, job, os.getuid())
-    if refusal:
-        raise Refusal(refusal)
+    refuse_job(jobs, job, os.getuid())
     lines = ask_steps("-j", ",".join(one.id for one in jobs))
     return ChosenStep(jobs, lines, choose_step(lines, job, step).step)

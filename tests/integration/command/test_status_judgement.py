@@ -10,10 +10,12 @@ import pytest
 from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
+import status  # noqa: E402
 from judge import Judgement  # noqa: E402
 from rank_groups import far_apart, group_ranks, list_ranks, range_of  # noqa: E402
 from records import NODE, StepState, make_rank, make_record  # noqa: E402
 from report import add_durations, status_text, write_memory  # noqa: E402
+from step_choice import NotRunning, Refusal  # noqa: E402
 
 RANKS = 8
 ODD = "rank 5 (node002, local rank 1, pid 105) "
@@ -200,3 +202,36 @@ def test_for_how_long_only_where_two_looks_agree():
         since = add_durations(judgement, since, now)
         sentences.append(judgement.findings[0].sentence.removeprefix(ODD))
     assert sentences == ["is stopped (SIGSTOP)", "is stopped (SIGSTOP), for at least 12 s", "all 8 ranks run alike", "is stopped (SIGSTOP)"]
+
+
+RUNS, ENDED, SILENT = SimpleNamespace(name="12.0", tasks=RANKS), NotRunning("it does not run"), Refusal("Slurm did not answer")
+
+
+@pytest.mark.parametrize("answers, looks, exit_status", [
+    ([ENDED], "", 1),
+    ([RUNS, ENDED], "+", 0),
+    ([RUNS, SILENT], "+", 1),
+    ([RUNS, RUNS, ENDED], "+-", 0),  # it ended during a look, which then failed
+    ([RUNS, RUNS, RUNS], "+-", 1),
+])  # fmt: skip
+def test_a_watch_succeeds_when_the_step_ends(monkeypatch, answers, looks, exit_status):
+    """`answers`: of Slurm; `looks`: "-" is one that fails."""
+    answers, looks = iter(answers), iter(looks)
+
+    def find_step(*_):
+        answer = next(answers)
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer
+
+    def look_at_step(*_):
+        state = healthy()
+        if next(looks) == "-":
+            state.nodes, state.complaint = [], "srun failed"
+        return state
+
+    for name, value in (("find_step", find_step), ("look_at_step", look_at_step), ("find_commands", str), ("write_all", lambda *_: None)):
+        monkeypatch.setattr(status, name, value)
+    with pytest.raises(Refusal) as refusal:
+        status.show_status("", "12.0", False, False, False, 0.001)
+    assert refusal.value.status == exit_status

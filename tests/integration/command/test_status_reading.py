@@ -150,7 +150,9 @@ def test_jobs():
                              "Nodes=node001 GRES=gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:1) "
                              "Nodes=node002 GRES=gpu:2(IDX:0-1)\nslurm_load_jobs error\n")
     assert (job.leader, job.user_id, job.gpus) == ("2", 10001, 2)
-    assert refuse_job(jobs, "3", 10001) == "" and "belongs to alice(10001)" in refuse_job(jobs, "3", 10002)
+    refuse_job(jobs, "3", 10001)
+    with pytest.raises(Refusal, match=r"belongs to alice\(10001\)"):
+        refuse_job(jobs, "3", 10002)
 
 
 def test_the_only_world():
