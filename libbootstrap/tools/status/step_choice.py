@@ -84,6 +84,8 @@ def parse_jobs(text):
         user = fields.get("UserId", "")  # "alice(10001)"
         jobs.append(SimpleNamespace(
             id=fields["JobId"],
+            # As squeue writes it. The last task of an array has the id of the array.
+            name="_".join(fields[name] for name in ("ArrayJobId", "ArrayTaskId") if name in fields) or fields["JobId"],
             leader=fields.get("HetJobId", ""),  # of a heterogeneous job
             component=number_in(fields.get("HetJobOffset", "")) or 0,
             user=user,
@@ -135,16 +137,13 @@ def choose_step(steps, job, step):
     whose = f"job {job} has" if job else "you have"
     if not steps:
         raise NotRunning(f"{whose} no running step" + ("" if job else "; squeue --me lists your jobs"))
-    if step:
-        choice = [one for one in steps if one.step == step][:1]
-        if not choice:
-            raise NotRunning(f"{whose} no running step {step}; running: {list_of(steps)}")
-        return choice[0]
-    choice = [one for one in steps if one.tasks > 1] or steps
+    choice = [one for one in steps if one.step == step] if step else [one for one in steps if one.tasks > 1] or steps
+    if not choice:
+        raise NotRunning(f"{whose} no running step {step}; running: {list_of(steps)}")
     # The step of a batch script is there beside the steps that the script starts.
     if len(choice) == 2 and choice[0].job == choice[1].job and choice[0].tasks == choice[1].tasks == 1:
         choice = [one for one in choice if one.step != "batch"]
-    if len(choice) > 1:
+    if len({one[:2] for one in choice}) > 1:
         raise Refusal(f"{whose} several running steps; name one of them: {list_of(choice)}")
     return choice[0]
 
@@ -156,11 +155,10 @@ class ChosenStep:
         self.step, self.parts, self.tasks = step, [], 0
         self.is_heterogeneous = bool(jobs[0].leader)
         self.leader = jobs[0].leader or jobs[0].id  # the job that srun is given
-        self.name = f"{self.leader}.{step}"
+        self.name = f"{jobs[0].leader or jobs[0].name}.{step}"
         for job in sorted(jobs, key=lambda one: one.component):
-            # squeue writes a task of an array with two numbers, and that job has no components.
             for line in lines:
-                if line.step == step and (line.job == job.id or not self.is_heterogeneous):
+                if line.step == step and line.job == job.name:
                     self.parts.append(StepPart(job.id, job.component, line.tasks, self.tasks, line.nodes, job.gpus))
                     self.tasks += line.tasks
                     break
@@ -183,10 +181,14 @@ def find_step(slurm, job, step):
 
     if not job:
         job, step = choose_step(ask_steps("-u", str(os.getuid())), job, step)[:2]
-    # Of a heterogeneous job all components, whichever of them was named.
+    # Of a heterogeneous job all components, whichever of them was named; of an array the tasks that run.
     jobs = ask_job(slurm, job)
     if jobs and jobs[0].leader:
         jobs = ask_job(slurm, jobs[0].leader)
+    jobs = [one for one in jobs if one.state == "RUNNING"] or jobs
     refuse_job(jobs, job, os.getuid())
-    lines = ask_steps("-j", ",".join(one.id for one in jobs))
-    return ChosenStep(jobs, lines, choose_step(lines, job, step).step)
+    owners = {one.name: one.leader or one.name for one in jobs}
+    # Where the id is that of an array, squeue lists the steps of all its tasks.
+    lines = [line for line in ask_steps("-j", ",".join(one.id for one in jobs)) if line.job in owners]
+    chosen = choose_step([line._replace(job=owners[line.job]) for line in lines], job, step)
+    return ChosenStep([one for one in jobs if owners[one.name] == chosen.job], lines, chosen.step)

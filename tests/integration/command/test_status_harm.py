@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from built_files import COMMAND, built
-from harness import needs_device_cgroups, wait_for
+from harness import needs_device_cgroups, stop, wait_for
 from status_steps import FOUR, frozen_mount, give_program, look, look_json, rank, running, status
 
 LIMIT = 300  # seconds of a look, for what never ends; here Slurm waits longer for a daemon
@@ -184,14 +184,30 @@ def test_steps_of_batch_scripts_and_of_salloc(site):
 def test_a_heterogeneous_job_by_any_of_its_ids(site):
     site.run(["mkdir", "/home/alice/het"])
     script = f"srun --het-group=0,1 {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/het"
-    leader = site.run(["sbatch", "--parsable", "-o", "/dev/null", "-N1", "-n2", ":", "-N1", "-n1", "--wrap", script]).stdout.strip()
+    leader = site.run(["sbatch", "--parsable", "-o", "/dev/null", "-N1", "-n2", ":", "-N1", "-n2", "--wrap", script]).stdout.strip()
     second = str(int(leader) + 1)
-    wait_for_ranks(site, "het", 3)
+    wait_for_ranks(site, "het", 4)
     for name in (leader, second, f"{leader}.0", f"{second}.0", f"{leader}+1"):
         done = look(site, name)
-        assert done.first == "all 3 ranks run alike" and f"StepId={leader}.0: 3 ranks on 2 nodes." in done.stdout, (name, done)
+        assert done.first == ALIKE and f"StepId={leader}.0: 4 ranks on 2 nodes." in done.stdout, (name, done)
     (site.home / "het" / "end").touch()
     wait_for(lambda: second not in site.run(["squeue", "-h", "-o", "%A"]).stdout.split())
+    wait_for_idle_nodes(site)
+
+
+def test_a_task_of_an_array_alone(site):
+    site.run(["mkdir", "/home/alice/array"])
+    script = f"srun {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/array"
+    array = site.run(["sbatch", "--parsable", "-o", "/dev/null", "--array=1-3", "-N1", "-n2", "--wrap", script]).stdout.strip()
+    wait_for_ranks(site, "array", 6)
+    for task in (f"{array}_1", f"{array}_3"):  # the last one has the id of the array
+        watch = site.start([COMMAND, "status", task, "--watch", "1"])
+        reports = [line for _, line in zip(range(2), (line for line in watch.stdout if line.startswith("StepId=")))]
+        stop(watch)
+        assert reports == [f"StepId={task}.0: 2 ranks on 1 node.\n"] * 2
+    assert status(site, array).stderr.startswith(f"slurm-bootstrap: job {array} has several running steps; name one of them: {array}_")
+    (site.home / "array" / "end").touch()
+    wait_for(lambda: site.run(["squeue", "-h", "-j", array]).stdout == "")
     wait_for_idle_nodes(site)
 
 

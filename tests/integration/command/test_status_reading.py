@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import os
 import re
 import sys
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
+import step_choice  # noqa: E402
 from find_ranks import Launchers, find_ranks  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import parse_task_list  # noqa: E402
@@ -18,7 +20,7 @@ from other_tools import explain_stack_failure, parse_gpu_use, parse_stack, refus
 from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
 from plain_text import quoted  # noqa: E402
 from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
-from step_choice import ChosenStep, Refusal, choose_step, parse_jobs, parse_step_argument, parse_steps, refuse_job  # noqa: E402
+from step_choice import ChosenStep, Refusal, choose_step, find_step, parse_jobs, parse_step_argument, parse_steps, refuse_job  # noqa: E402
 
 
 # -- /proc
@@ -169,6 +171,37 @@ def test_components_are_one_step():
     jobs = parse_jobs("JobId=3 HetJobId=2 HetJobOffset=1\nJobId=2 HetJobId=2 HetJobOffset=0\n")
     step = ChosenStep(jobs, parse_steps("3.0|1|n2|a\n2.0|2|n1|a\n"), "0")
     assert (step.name, step.tasks, step.parts[1].job, step.parts[1].first_rank) == ("2.0", 3, "3", 2)
+
+
+# Of each task of an array its name, job and state, and the lines of its steps. The last task has the id of the array.
+ARRAY = [("36_2", "38", "PENDING", ""), ("36_3", "36", "RUNNING", "36_3.0|4|n[3-4]|a\n"),
+         ("36_1", "37", "RUNNING", "36_1.0|2|n1|a\n36_1.1|2|n1|a\n")]  # fmt: skip
+
+
+def answer_of_slurm(command, *words):
+    """Where job 36 is asked for, scontrol and squeue have all tasks."""
+    asked = words[-1].split(",")
+    found = [task for task in ARRAY if {"36", *task[:2]} & set(asked)]
+    if command == "squeue":
+        return "".join(steps for *_, steps in found)
+    return "".join(f"JobId={number} ArrayJobId=36 ArrayTaskId={name[3:]} UserId=a({os.getuid()}) JobState={state}\n"
+                   for name, number, state, _ in found)
+
+
+@pytest.mark.parametrize("job, step, found", [
+    ("36_3", "", "36_3.0 is of job 36 and has 4 tasks"), ("36_1", "1", "36_1.1 is of job 37 and has 2 tasks"),
+    ("37", "1", "36_1.1 is of job 37 and has 2 tasks"), ("36", "1", "36_1.1 is of job 37 and has 2 tasks"),
+    ("36_3", "1", "job 36_3 has no running step 1; running: 36_3.0 (a, 4 tasks on n[3-4])"),
+    ("36_2", "", "job 36_2 has not started; squeue -j 36_2 shows why"),
+    ("36", "0", "job 36 has several running steps; name one of them: 36_3.0 (a, 4 tasks on n[3-4]), 36_1.0 (a, 2 tasks on n1)"),
+])  # fmt: skip
+def test_a_task_of_an_array(monkeypatch, job, step, found):
+    monkeypatch.setattr(step_choice, "ask_slurm", answer_of_slurm)
+    try:
+        chosen = find_step(SimpleNamespace(scontrol="scontrol", squeue="squeue"), job, step)
+        assert f"{chosen.name} is of job {chosen.leader} and has {chosen.tasks} tasks" == found and len(chosen.parts) == 1
+    except Refusal as refusal:
+        assert str(refusal) == found
 
 
 # -- lines of the looking step
