@@ -1,11 +1,12 @@
 """The looking step's process on one node: looks at each task of a step, and prints its ranks."""
 # SPDX-License-Identifier: Apache-2.0
 import os
+import time
 from _signal import alarm  # `signal` makes enums, which takes as long as to start Python
 
 from children import Child, output_of, read_all, start_program, write_all
 from find_ranks import Launchers
-from other_tools import add_stack, ask_ras, explain_stack_failure, parse_gpu_use
+from other_tools import add_stacks, ask_ras, explain_stack_failure, parse_gpu_use
 from plain_text import number_in
 from read_task import find_tasks_by_environment, has_memory, look_at_main_process, look_at_task, task_at
 from records import NODE, StepState, make_record, rank_in, record_lines
@@ -15,6 +16,7 @@ MAX_TASK_OUTPUT = 16 << 20
 LIFETIME = 9  # seconds, of a child; this process has the same alarm from its start
 LIST_LIMIT = 2  # seconds
 LOOK_LIMIT = 4.5  # seconds
+TOTAL_LIMIT = 7  # seconds, with NCCL's RAS; srun has 8 (look_step.py) and needs a part of them to start
 END_OF_LOOK = "\f\n"
 NO_ANSWER = "its /proc did not answer within 4500 ms"
 
@@ -79,15 +81,14 @@ def look_at_task_in_steps(task, py_spy, launchers, output):
     for rank in with_stack:
         rank.stack_trouble = explain_stack_failure("", rank.node)
     write_ranks(output, ranks)
-    for rank in with_stack:
-        add_stack(rank, py_spy)
+    add_stacks(with_stack, py_spy)
     write_ranks(output, ranks)
 
 
 def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy):
     """`programs`, `modules`, `shells`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
     "-" for py-spy: no stacks are wanted."""
-    node, launchers = os.environ["SLURMD_NODENAME"], Launchers(programs, modules, shells)
+    begin, node, launchers = time.monotonic(), os.environ["SLURMD_NODENAME"], Launchers(programs, modules, shells)
     tasks = find_tasks(scontrol, job, step, int(first_rank), node)
     children = [start_look(lambda output, task=task: look_at_task_in_steps(task, py_spy, launchers, output)) for task in tasks]
     queries = [start_program(["nvidia-smi", query, "--format=csv,noheader,nounits"])
@@ -103,7 +104,7 @@ def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy
     if ras == "ras" and os.environ.get("SLURM_NODEID") == "0":
         seen = StepState()
         seen.add_lines(lines)
-        state.ras = ask_ras(seen.ranks, node)
+        state.ras = ask_ras(seen.ranks, node, max(1, begin + TOTAL_LIMIT - time.monotonic()))
     write_all(1, record_lines("node", state, os.getpid()))
     for child in children + queries:
         child.end()

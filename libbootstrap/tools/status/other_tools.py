@@ -3,7 +3,7 @@
 import os
 import time
 
-from children import output_of
+from children import read_all, start_program
 from find_ranks import is_python
 from plain_text import number_in, printable
 
@@ -11,7 +11,6 @@ OWN_CODE = "* "  # in front of a frame of the user's own code
 STACK_LIMIT = 2  # seconds
 MAX_FRAMES = 24
 MAX_FRAME = 400
-RAS_LIMIT = 4  # seconds
 MAX_RAS = 64 << 10  # bytes
 FIRST_WITH_RAS = (2, 24, 0)
 # Each release before this one may end the program that is asked, by reports of NVIDIA/nccl on GitHub. 1762: fixed in
@@ -62,20 +61,25 @@ def explain_stack_failure(output, node):
     return f"py-spy shows no stack on {node}: {reason or 'it did not answer within 2 s'}"
 
 
-def add_stack(rank, py_spy):
+def add_stacks(ranks, py_spy):
     """Runs `py-spy dump --nonblocking`, which reads the memory of the process and does not stop it. For processes whose
     program is a Python."""
-    rank.stack_trouble = ""
-    if not (is_python(rank.program) or rank.program.endswith(".py") or rank.framework):
-        return
-    if not os.access(py_spy, os.X_OK):
-        rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"
-        return
-    words = [py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(rank.pid)]
-    output, _ = output_of(words, STACK_LIMIT, joins_errors=True)
-    rank.stack = parse_stack(output)
-    if not rank.stack:
-        rank.stack_trouble = explain_stack_failure(output, rank.node)
+    dumps = []
+    for rank in ranks:
+        rank.stack_trouble = ""
+        if not (is_python(rank.program) or rank.program.endswith(".py") or rank.framework):
+            continue
+        if not os.access(py_spy, os.X_OK):
+            rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"
+            continue
+        words = [py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(rank.pid)]
+        dumps.append((rank, start_program(words, joins_errors=True)))
+    read_all([dump for _, dump in dumps], STACK_LIMIT)
+    for rank, dump in dumps:
+        dump.end()
+        rank.stack = parse_stack(dump.text())
+        if not rank.stack:
+            rank.stack_trouble = explain_stack_failure(dump.text(), rank.node)
 
 
 def refuse_ras(version, port):
@@ -91,15 +95,15 @@ def refuse_ras(version, port):
     return report and f"NCCL's RAS is not asked, because NCCL {version} may end the program when asked ({report}); {by_hand}"
 
 
-def read_ras(port):
+def read_ras(port, seconds):
     """What has come in time. NCCL listens at one address of "localhost", for which a search may ask a server."""
     import socket  # takes time, and few looks need it
-    answer, deadline = b"", time.monotonic() + RAS_LIMIT
+    answer, deadline = b"", time.monotonic() + seconds
     try:
         try:
-            connection = socket.create_connection(("127.0.0.1", port), RAS_LIMIT)
+            connection = socket.create_connection(("127.0.0.1", port), seconds)
         except ConnectionRefusedError:
-            connection = socket.create_connection(("::1", port), RAS_LIMIT)
+            connection = socket.create_connection(("::1", port), seconds)
         with connection:
             connection.sendall(b"verbose status\n")
             part = b"-"
@@ -112,7 +116,7 @@ def read_ras(port):
     return answer
 
 
-def ask_ras(ranks, node):
+def ask_ras(ranks, node, seconds):
     """The lines that the RAS of the first of these ranks that has one answers to "verbose status"; else one sentence."""
     rank = next((one for one in ranks if one.ras_port), None)
     if rank is None:
@@ -121,8 +125,8 @@ def ask_ras(ranks, node):
     if refusal:
         return [refusal]
     try:
-        answer = read_ras(rank.ras_port)
+        answer = read_ras(rank.ras_port, seconds)
     except OSError:
         return [f"NCCL's RAS of {node} does not accept a connection at port {rank.ras_port}"]
     lines = answer.decode("latin-1").split("\n")[:-1]  # whole lines
-    return lines or [f"NCCL's RAS of {node} did not answer within 4 s"]
+    return lines or [f"NCCL's RAS of {node} did not answer within {int(seconds)} s"]

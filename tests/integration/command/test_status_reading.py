@@ -5,6 +5,7 @@
 import os
 import re
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,13 +13,15 @@ import pytest
 from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
+import node_look  # noqa: E402
 import step_choice  # noqa: E402
 from find_ranks import Launchers, find_ranks  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import parse_task_list  # noqa: E402
-from other_tools import explain_stack_failure, parse_gpu_use, parse_stack, refuse_ras  # noqa: E402
+from other_tools import add_stacks, explain_stack_failure, parse_gpu_use, parse_stack, refuse_ras  # noqa: E402
 from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
 from plain_text import quoted  # noqa: E402
+from read_task import task_at  # noqa: E402
 from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
 from step_choice import ChosenStep, Refusal, choose_step, find_step, parse_jobs, parse_step_argument, parse_steps, refuse_job  # noqa: E402
 
@@ -121,6 +124,35 @@ def test_frames_of_the_main_thread():
     assert describe_stack(["* main (train.py:9)"]) == "main (train.py:9)"
     assert parse_stack("Error: Permission Denied") == []
     assert "kernel.yama.ptrace_scope=0" in explain_stack_failure("Error: Permission Denied: Try again", "node001")
+
+
+PY_SPY = """#!/bin/sh
+touch $0.$5
+until [ -e $0.1 ] && [ -e $0.2 ]; do sleep 0.01; done
+printf '\\nThread %s (active): "MainThread"\\n    main (/home/a/train.py:9)\\n' $5
+"""
+
+
+def test_the_workers_of_a_task_are_dumped_at_once(tmp_path):
+    """One after the other they would not all be dumped before the look ends."""
+    py_spy = tmp_path / "py-spy"
+    py_spy.write_text(PY_SPY)
+    py_spy.chmod(0o755)
+    ranks = [make_rank(pid=pid, program="python3") for pid in (1, 2)]
+    add_stacks(ranks, str(py_spy))
+    assert [(rank.stack, rank.stack_trouble) for rank in ranks] == [(["* main (train.py:9)"], "")] * 2
+
+
+def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
+    given, look = [], 0.1
+    for name, value in (("find_tasks", lambda *_: [task_at("node001", 12, 0, 0)]), ("LOOK_LIMIT", look),
+                        ("look_at_task_in_steps", lambda *_: time.sleep(60)), ("write_all", lambda *_: None),
+                        ("ask_ras", lambda ranks, node, seconds: given.append(seconds) or [])):
+        monkeypatch.setattr(node_look, name, value)
+    for name, value in (("SLURMD_NODENAME", "node001"), ("SLURM_NODEID", "0")):
+        monkeypatch.setenv(name, value)
+    node_look.main("", "", "", "12", "0", "0", "ras", "scontrol", "-")
+    assert 0 < given[0] <= node_look.TOTAL_LIMIT - look
 
 
 def test_processes_of_nvidia_smi():
