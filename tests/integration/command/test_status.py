@@ -4,7 +4,6 @@
 
 import contextlib
 import re
-import time
 
 import pytest
 
@@ -132,22 +131,17 @@ def test_a_rank_at_other_work(world, number, act, sees):
     world.wait_until(number, "round")
 
 
-def seen_in_time(case, step, pattern):
+def seen_in_time(case, step, pattern, *options, **more):
     """Looks until the other ranks have come to their collective: on a busy machine they wait for a core before it."""
     looks = []
 
     def is_seen():
-        looks.append(step.look())
+        looks.append(look(step.cluster, step.id, *options, **more))
         return re.fullmatch(pattern, looks[-1].first)
 
     with contextlib.suppress(AssertionError):
         wait_for(is_seen)
     seen(case, looks[-1], pattern)
-
-
-def settle():
-    """The other ranks come to their collective, and wait in it for longer than the look lasts."""
-    time.sleep(1)
 
 
 @pytest.fixture(scope="module")
@@ -158,14 +152,13 @@ def py_spy(environments):
 def test_a_rank_in_another_collective(world, py_spy):
     world.order(2, "barrier")
     world.wait_until(2, "barrier")
-    settle()
+    wait_for(lambda: all(one["is_still"] for one in look_json(world.cluster, world.id)["ranks"]))
     assert look(world.cluster, world.id).first in ("all 4 ranks run alike", "none of the 4 ranks stands out"), "not seen without stacks"
-    done = look(world.cluster, world.id, "--stacks", env={"PATH": f"{py_spy}:/usr/bin:/bin"})
     line = (world.folder.parent / WORLD).read_text().splitlines()
     barrier, reduce = (next(i for i, text in enumerate(line, 1) if f"dist.{what}(" in text) for what in ("barrier", "all_reduce"))
-    seen("barrier against all_reduce", done,
-         rf"{ODD} differs: in barrier, called by main \({WORLD}:{barrier}\); the others in all_reduce, called by main "
-         rf"\({WORLD}:{reduce}\){MAYBE}")
+    seen_in_time("barrier against all_reduce", world,
+                 rf"{ODD} differs: in barrier, called by main \({WORLD}:{barrier}\); the others in all_reduce, called by main "
+                 rf"\({WORLD}:{reduce}\){MAYBE}", "--stacks", env={"PATH": f"{py_spy}:/usr/bin:/bin"})
 
 
 # -- others
