@@ -125,7 +125,8 @@ class Job:
         at most. Collective."""
         everything = ctypes.create_string_buffer(max(len(mine) * self.size, 1))
         _check(_library().bootstrap_exchange(self._handle, mine, len(mine), everything))
-        return [everything.raw[rank * len(mine) : (rank + 1) * len(mine)] for rank in range(self.size)]
+        raw = everything.raw  # each reading of it is a copy
+        return [raw[rank * len(mine) : (rank + 1) * len(mine)] for rank in range(self.size)]
 
     def barrier(self) -> None:
         """Comes back when all ranks have called it. Collective."""
@@ -140,7 +141,8 @@ class Job:
         ids = ctypes.create_string_buffer(_ID_BYTES * max(count, 1))
         try:
             _check(_library().bootstrap_nccl_unique_ids(self._handle, _GROUPS[group], ids, count))
-            return [ids.raw[start : start + _ID_BYTES] for start in range(0, _ID_BYTES * count, _ID_BYTES)]
+            raw = ids.raw
+            return [raw[start : start + _ID_BYTES] for start in range(0, _ID_BYTES * count, _ID_BYTES)]
         finally:
             ctypes.memset(ids, 0, len(ids))
 
