@@ -18,9 +18,12 @@ OPERATIONS = {"NCCL": b"13NCCLAllreduce", "Gloo": b"13GlooAllreduce", "MPI": b"1
 def built_parts(folder):
     for framework in "torch", "tensorflow", "mxnet":
         for path in glob.glob(os.path.join(glob.escape(folder), "horovod", framework, "mpi_lib*.so")):
-            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                names = [" ".join(name for name, word in words.items() if content.find(word) >= 0) or "none"
-                         for words in (CONTROLLERS, OPERATIONS)]
+            try:
+                with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    names = [" ".join(name for name, word in words.items() if content.find(word) >= 0) or "none"
+                             for words in (CONTROLLERS, OPERATIONS)]
+            except (OSError, ValueError):  # it cannot be read, or is empty
+                continue
             return f" (for {framework}; controllers: {names[0]}; operations: {names[1]})"
     return ""
 
@@ -28,7 +31,11 @@ def built_parts(folder):
 found = {}
 nccl = ("", "")
 for folder in filter(os.path.isdir, sys.path):
-    for entry in sorted(os.listdir(folder)):
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:  # Python itself passes over it, too
+        continue
+    for entry in entries:
         match = re.fullmatch(r"(.+?)-([^-]+)(-py[\d.]+)?\.(dist|egg)-info", entry)
         if not match:
             continue
