@@ -70,7 +70,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        state = {"step": step, "first_loss": state["first_loss"] or loss.item()}
+        state = {"step": step, "first_loss": state["first_loss"] or loss.item(), "loss": loss.item()}
         if rank == 0 and step % 100 == 0:
             print(f"step {step}  loss {loss.item():.6f}", flush=True)
         stopped = is_to_stop(device)
@@ -81,11 +81,11 @@ def main():
         save({**state, "model": network.state_dict(), "optimizer": optimizer.state_dict()}, arguments.checkpoint)
         print(f"saved step {state['step']}", flush=True)
     if rank == 0 and not stopped:
-        print(f"final loss {loss.item():.6f} (it was {state['first_loss']:.6f}) on {size} ranks", flush=True)
+        print(f"final loss {state['loss']:.6f} (it was {state['first_loss']:.6f}) on {size} ranks", flush=True)
     del model  # see train_ddp.py
     gc.collect()
     dist.destroy_process_group()
-    if not stopped and not loss.item() < state["first_loss"]:
+    if not stopped and not state["loss"] < state["first_loss"]:
         sys.exit("the loss did not fall")
 
 

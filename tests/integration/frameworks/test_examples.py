@@ -159,6 +159,16 @@ def test_a_training_that_is_requeued_twice_goes_on(cluster, options, program):
     assert starts == [0, *saved] and 0 < saved[0] < saved[1] < 600, seen()
 
 
+def test_a_training_that_stops_in_its_last_step_ends_with_the_next_start(cluster):
+    text, call = (EXAMPLES / "train_checkpoint.py").read_text(), "stopped = is_to_stop(device)"
+    assert text.count(call) == 1
+    cluster.write_home("last.py", text.replace(call, f"signals.extend([1] * (step == arguments.steps)); {call}"))
+    line = start_line("train_checkpoint.py").replace("train_checkpoint.py", "last.py --steps 20 --checkpoint last.pt")
+    stopped, ended = start(cluster, line), start(cluster, line)
+    assert "saved step 20\n" in stopped.stdout and "start at step 20 on 4 ranks\n" in ended.stdout, f"{stopped}\n{ended}"
+    assert ended.returncode == 0 and FINAL.search(ended.stdout), ended
+
+
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith(".py")])
 def test_a_program_is_python_of_an_old_release_too(name):
     ast.parse((EXAMPLES / name).read_text(), name, feature_version=(3, 8))
