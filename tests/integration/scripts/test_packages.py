@@ -41,6 +41,7 @@ def packages(request, tmp_path_factory):
     if made_of != [head]:
         clone = tmp_path_factory.mktemp("release") / "clone"
         subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
+        shutil.rmtree(RELEASE, ignore_errors=True)
         subprocess.run(["scripts/release", "--dry-run", "--out", RELEASE], cwd=clone, check=True)
     subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=RELEASE, check=True)
     return RELEASE
@@ -268,3 +269,11 @@ def test_the_wheel_of_a_release_starts_a_world_without_the_plugin(cluster, machi
     succeed(machine, f"/usr/bin/python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet --no-index {wheel}")
     done = cluster.run([*STEP, "/opt/venv/bin/slurm-bootstrap", "run", *SHOW])
     assert sorted(done.stdout.splitlines()) == [f"task {rank} {rank}" for rank in range(4)], done
+
+
+def test_a_release_takes_no_folder_that_holds_something(tmp_path):
+    (tmp_path / "kept").write_text("of somebody else")
+    for out in (".", "kept"):
+        done = subprocess.run([REPOSITORY / "scripts/release", "--dry-run", "--out", out], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2 and "is no empty folder; name one" in done.stderr, done.stderr
+    assert (tmp_path / "kept").exists()
