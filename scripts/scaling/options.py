@@ -131,6 +131,7 @@ def parse(arguments=None):
     if parser.parse_args(arguments).quick:
         parser.set_defaults(**QUICK)
     options = parser.parse_args(arguments)
-    if not options.resume and options.out.is_dir() and any(options.out.iterdir()):
+    # A report that found no cluster has left empty folders.
+    if not options.resume and any(path.is_file() for path in options.out.rglob("*")):
         parser.error(f"--out {options.out} is not empty; say --resume to go on with the report there, or name another folder")
     return options

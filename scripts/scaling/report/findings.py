@@ -50,10 +50,10 @@ def verdict(rows, hosts, machines):
     several = [row for row in rows if row.cell.ranks > 1]
     if not several:
         return "This run says nothing about scaling: no cell has more than one process."
-    sound = [row for row in several if row != row.base and not row.oversubscribed and (row.cell.nodes == 1 or machines >= hosts)]
+    sound = [row for row in several if row.cell != row.base and not row.oversubscribed and (row.cell.nodes == 1 or machines >= hosts)]
     why = "; ".join(limits(several, hosts, machines))
     if not sound:
-        return f"This run says nothing about scaling: {why}."
+        return f"This run says nothing about scaling: {why or 'there is no smaller world to compare with'}."
     best = max(sound, key=lambda row: (row.cell.ranks, row.efficiency.mean))
     others = f" The other layouts say nothing about scaling: {why}." if len(sound) < len(several) and why else ""
     return (f"{best.cell.backend} trains {best.cell.model} {best.speedup.mean:.2f} times as fast with {noun(best.cell.ranks, 'process')} "

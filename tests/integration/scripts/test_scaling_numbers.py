@@ -115,6 +115,7 @@ def test_the_verdict_is_that_of_the_largest_sound_layout():
     ([(1, 1, {}), (1, 4, {"cores": 2})], 2, "4 processes share 2 cores"),
     ([(1, 1, {}), (2, 1, {"machines": 1})], 1, "the 2 servers are 1 machine, with no network between them"),
     ([(1, 1, {})], 2, "no cell has more than one process"),
+    ([(2, 2, {})], 2, "there is no smaller world to compare with"),
 ])
 def test_the_verdict_has_the_reason_why_a_run_shows_no_scaling(results, machines, why):
     cells = [made("gloo", nodes, tasks, **more) for nodes, tasks, more in results]
@@ -313,6 +314,8 @@ def test_a_wrong_command_line_is_one_sentence(tmp_path, capsys, words, reason):
 
 def test_a_folder_with_files_needs_resume(tmp_path, capsys):
     (tmp_path / "cells").mkdir()
+    assert options.parse(["--out", str(tmp_path)]), "it is that of a report that found no cluster"
+    (tmp_path / "cells" / "gloo-mlp-1x1.json").write_text("{}")
     with pytest.raises(SystemExit):
         options.parse(["--out", str(tmp_path)])
     assert "is not empty; say --resume" in capsys.readouterr().err
