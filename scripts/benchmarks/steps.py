@@ -21,12 +21,12 @@ NODES = 4
 CLUSTER = ("--nodes", str(NODES), "--cpus", "16", "--no-plugin", "--set", "TreeWidth=2")
 
 
-def describe():
+def describe(load):
     """The machine: processor, memory, kernel, and the versions of what is compared."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "processor": processor_name(),
         "cpus": os.cpu_count(), "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
-        "kernel": platform.release(), "load_at_start": round(os.getloadavg()[0], 1), "is_busy": os.getloadavg()[0] > os.cpu_count() / 4,
+        "kernel": platform.release(), "load_at_start": round(load, 1), "is_busy": load > os.cpu_count() / 4,
         "packages": {"slurm": slurm_version()} | {name: version for name, version in installed().items() if name in PACKAGES}}
 
 

@@ -56,7 +56,7 @@ class LocalCluster:
 
     def up(self, *options):
         """Starts it; raises ClusterError."""
-        done = self.script("up", *options)
+        done = self.script("up", *options, timeout=None)  # it gives up by itself, after a time for each node
         if done.returncode != 0:
             raise ClusterError(f"cluster up {' '.join(options)}: {done.stderr.strip()}")
         return self
@@ -113,10 +113,12 @@ def running(name, *options):
     try:
         yield cluster.up(*options)
     finally:
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-        cluster.down()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        try:
+            cluster.down()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
 def stop(process):

@@ -122,7 +122,7 @@ class LocalPlace(Place):
         gpus = "real" if Path("/dev/nvidia0").exists() else "0"
         try:
             self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
-        except (ClusterError, subprocess.TimeoutExpired) as error:
+        except ClusterError as error:
             raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
 
     def wrap(self, words):

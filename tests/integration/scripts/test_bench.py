@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, Cluster, machine_traces, wait_for
+from harness import REPOSITORY, Cluster, ClusterError, LocalCluster, machine_traces, wait_for
 
 from benchmarks import exchange, steps
 from benchmarks.table import Group, Row
+from local_cluster import running
 
 SCRIPT = REPOSITORY / "scripts" / "bench"
 QUICK = ("preload", "hooks", "environment", "memory")
@@ -59,11 +62,23 @@ def test_shows_the_table(bench, capsys, is_full):
 
 
 @pytest.mark.parametrize(("load", "is_busy"), [(0.1, False), (os.cpu_count() / 2, True)])
-def test_the_headline_shows_a_busy_machine_and_no_name_of_it(monkeypatch, load, is_busy):
-    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
-    described = steps.describe()
+def test_the_headline_shows_a_busy_machine_and_no_name_of_it(load, is_busy):
+    described = steps.describe(load)
     assert (steps.BUSY in steps.headline(described)) == is_busy
     assert os.uname().nodename not in json.dumps(described) and str(Path.home()) not in json.dumps(described)
+
+
+def test_its_own_compilers_do_not_make_the_machine_busy(monkeypatch, capsys):
+    loader = SourceFileLoader("bench", str(SCRIPT))
+    script = module_from_spec(spec_from_loader("bench", loader))
+    loader.exec_module(script)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0, 0))
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "roots"])
+    script.build = lambda: monkeypatch.setattr(os, "getloadavg", lambda: (os.cpu_count(), 0, 0))
+    script.measure = lambda *_: None
+    script.main()
+    assert "load 0.1 at the start" in capsys.readouterr().out
 
 
 def test_what_is_counted_is_within_its_limits(bench):
@@ -90,17 +105,19 @@ def test_the_clocks_measure_the_plugin(bench):
     assert found["task_init"]["peer"]["median"] > found["task_init, step not set up"]["peer"]["median"]
 
 
-def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path, sent):
     assert cluster_factory
     before = machine_traces()
-    line = [sys.executable, SCRIPT, "--quick", "--no-build", "--only", "exchange"]
+    # The tests may run below nohup.
+    line = ["env", "--default-signal=HUP", sys.executable, SCRIPT, "--quick", "--no-build", "--only", "exchange"]
     with open(tmp_path / "out", "w") as out:
         process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     cluster = Cluster(f"bench-{process.pid}")
     try:
         wait_for(lambda: cluster.nodes or process.poll() is not None, what="no cluster came up")
         assert process.poll() is None, (tmp_path / "out").read_text()
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(sent)
         assert process.wait(60) == 130
     finally:
         if process.poll() is None:
@@ -109,6 +126,18 @@ def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path):
             cluster.close()
     assert not cluster.traces()
     assert machine_traces() <= before
+
+
+def test_signals_are_obeyed_again_behind_a_cluster_that_does_not_go(monkeypatch):
+    def fail(_):
+        raise ClusterError("a process holds it")
+
+    monkeypatch.setattr(LocalCluster, "up", lambda self, *_: self)
+    monkeypatch.setattr(LocalCluster, "down", fail)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ClusterError), running("bench"):
+        pass
+    assert signal.getsignal(signal.SIGINT) == before != signal.SIG_IGN
 
 
 def test_a_program_that_is_missing_is_named(tmp_path):

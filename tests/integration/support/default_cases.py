@@ -104,6 +104,7 @@ ROWS: dict[str, int | str] = {
     "test_status_harm::test_variables_of_the_user_do_no_harm": 2,
     # Our own tools.
     "test_bench::test_a_round_has_no_more_messages_than_bare_pmix": 0,
+    "test_bench::test_it_cleans_up_when_it_is_stopped": 1,
     "test_bench::test_shows_the_table": 0,
     "test_bench::test_the_clocks_measure_the_plugin": 0,
     "test_bench::test_what_is_counted_is_within_its_limits": 0,
