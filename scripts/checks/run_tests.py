@@ -27,9 +27,10 @@ AT_ONCE = min(len(os.sched_getaffinity(0)) + 3, 5)
 # Each line of its progress is about a file. It ends with us, also where we are killed, and takes its clusters down.
 PYTEST = ["setpriv", "--pdeathsig", "TERM", "--", "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header",
           "-o", "console_output_style=classic"]  # fmt: skip
+INTERRUPTED = 2  # exit status of pytest
 SLOWEST = 10
 # In the name of a cluster: the process that started it.
-STARTED_BY = re.compile(r"(?:t|bench-|scaling-)(\d+)(?:-.*)?")
+STARTED_BY = re.compile(r"(?:t|bench-|scale-|scaling-)(\d+)(?:-.*)?")
 
 
 def remove_left_clusters():
@@ -41,12 +42,16 @@ def remove_left_clusters():
             subprocess.run([SCRIPT, "down", "--name", folder.name], stdin=subprocess.DEVNULL, check=False)
 
 
-def run(folder, number, arguments, processes, shows):
+def run(folder, number, arguments, processes, shows, signals):
     """One pytest, whose lines are shown as they come; its exit status."""
+    if signals:
+        return INTERRUPTED
     line = [*PYTEST, f"--queue={folder}", f"--junit-xml={folder}/{number}.xml", *(["--busy"] if number == 0 else []), *arguments]
     with subprocess.Popen(line, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                           start_new_session=True) as process:
         processes.append(process)
+        for signal_number in signals:  # it was not among the processes yet
+            process.send_signal(signal_number)
         for text in process.stdout:
             with shows:
                 print(text, end="", flush=True)
@@ -85,10 +90,11 @@ def main(arguments):
         return 2
     path, *arguments = arguments
     Path(path).unlink(missing_ok=True)
-    processes, shows = [], threading.Lock()
+    processes, shows, signals = [], threading.Lock(), []
 
     def pass_on(signal_number, _):
         """Ctrl-C and SIGTERM let each take its clusters down."""
+        signals.append(signal_number)
         for process in processes:
             if process.poll() is None:
                 process.send_signal(signal_number)
@@ -98,7 +104,7 @@ def main(arguments):
     remove_left_clusters()
     with tempfile.TemporaryDirectory() as folder:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            statuses = list(pool.map(lambda number: run(folder, number, arguments, processes, shows), range(AT_ONCE)))
+            statuses = list(pool.map(lambda number: run(folder, number, arguments, processes, shows, signals), range(AT_ONCE)))
         if max(statuses) > 1 or min(statuses) < 0:
             print(f"run_tests: a pytest ended before its tests: exit statuses {statuses}", file=sys.stderr)
             return 3

@@ -7,12 +7,15 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from default_cases import ROWS
 from harness import REPOSITORY, STATE_ROOT, wait_for
+
+from checks.run_tests import STARTED_BY
 
 CHECK = REPOSITORY / "scripts/check"
 RUN_TESTS = REPOSITORY / "scripts/checks/run_tests.py"
@@ -65,6 +68,33 @@ def test_the_next_run_removes_the_cluster_of_a_run_that_was_killed(check_with_a_
     done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
     assert done.returncode == 0 and f"removes cluster {name}," in done.stderr, done.stderr
     assert not (STATE_ROOT / name).exists() and other.state.exists()
+
+
+def test_a_signal_before_the_first_test_ends_the_run(tmp_path):
+    lines = ["import os, signal, sys, run_tests", "run_tests.PYTEST = ['true']", f"arguments = ['{tmp_path}/results.xml', 'tests']",
+             "run_tests.remove_left_clusters = lambda: os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(run_tests.main(arguments))"]
+    done = subprocess.run([sys.executable, "-B", "-c", "; ".join(lines)], cwd=RUN_TESTS.parent, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and "exit statuses [2, 2" in done.stderr, done.stderr
+
+
+def test_the_clusters_of_all_scripts_are_known_by_their_names():
+    names = set()
+    for path in (REPOSITORY / "scripts").rglob("*"):
+        if path.is_file():
+            names |= set(re.findall(r"\b(?:running\(|LocalCluster\(f)\"(\w+)", path.read_text(errors="replace")))
+    assert {"bench", "scale", "scaling"} <= names
+    assert [name for name in names if not STARTED_BY.fullmatch(f"{name}-12345")] == []
+
+
+def test_a_step_that_fails_ends_what_it_has_in_the_background(tmp_path):
+    """Its last line is in the report, however slow the copy of its output is."""
+    subprocess.run(["cp", "-r", "--parents", "scripts", tmp_path], cwd=REPOSITORY, check=True)
+    script = tmp_path / "scripts/check"
+    step = ["step_units() { sleep 600 & echo the last line; false; }", 'tee() { sleep 1; command tee "$@"; }', "mkdir -p build/report",
+            "run_noted_step units", "cat build/report/steps.tsv", ""]
+    script.write_text(script.read_text().replace('\nmain "$@"\n', "\n" + "\n".join(step)))
+    done = subprocess.run([script], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert re.search(r"^units\t\d+\tfailed\tthe last line$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
 def test_each_promise_of_security_md_is_tested_by_default():
