@@ -52,6 +52,20 @@ def test_nothing_run_is_no_success(tmp_path, chosen, said):
     if driver_gpus():
         pytest.skip("this machine has a GPU")
     path = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
-    done = subprocess.run([SCRIPT, "--out", tmp_path / "page.md", "--", "-k", chosen], capture_output=True, text=True,
+    done = subprocess.run([SCRIPT, "--out", "page.md", "--", "-k", chosen], capture_output=True, text=True, cwd=tmp_path,
                           env=os.environ | path)
     assert done.returncode == 1 and said in done.stdout + done.stderr
+    assert (tmp_path / "page.md").exists() == (said == "1 not run")
+
+
+def test_a_file_that_cannot_be_packed_is_an_error(tmp_path):
+    subprocess.run(["cp", "-r", "--parents", "scripts", tmp_path], cwd=REPOSITORY, check=True)
+    command = tmp_path / "build/release/libbootstrap/slurm-bootstrap"
+    command.parent.mkdir(parents=True)
+    for program, text in ((command, ""), (tmp_path / "apt-get", "true"), (tmp_path / "strip", "false"), (tmp_path / "cp", "false")):
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    (tmp_path / "build/release/last.so").write_text("")
+    done = subprocess.run([tmp_path / "scripts/gpu-check", "--pack"], capture_output=True, text=True,
+                          env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.returncode == 1 and "packed" not in done.stderr, done.stderr
