@@ -2,6 +2,9 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
@@ -22,12 +25,27 @@ def frameworks(tmp_path):
     return module
 
 
-def test_without_pypi_nothing_is_left_and_the_status_is_its_own(frameworks, monkeypatch, capsys):
-    for name, value in {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0",
-                        "PIP_NO_CACHE_DIR": "1"}.items():
+def ask_the_index_at(url, monkeypatch):
+    for name, value in {"PIP_INDEX_URL": url, "PIP_FIND_LINKS": "", "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1"}.items():
         monkeypatch.setenv(name, value)
+
+
+def test_without_pypi_nothing_is_left_and_the_status_is_its_own(frameworks, monkeypatch, capsys):
+    ask_the_index_at("http://127.0.0.1:9/simple", monkeypatch)
     assert frameworks.main(["install", "tiny"]) == frameworks.NO_INDEX
     assert "PyPI cannot be reached, so tiny is not installed" in capsys.readouterr().err
     assert not (frameworks.CACHE / "tiny").exists()
     assert frameworks.main(["list"]) == 0
     assert "not installed  A tiny one" in capsys.readouterr().out
+
+
+def test_a_package_that_pypi_does_not_have_is_an_error(frameworks, monkeypatch, capsys, tmp_path):
+    (tmp_path / "simple" / "pip").mkdir(parents=True)
+    (tmp_path / "simple" / "pip" / "index.html").write_text('<!DOCTYPE html><a href="pip-1.0-py3-none-any.whl">pip</a>')
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ask_the_index_at(f"http://127.0.0.1:{server.server_port}/simple", monkeypatch)
+        assert frameworks.main(["install", "tiny"]) == 1
+        server.shutdown()
+    assert "pip cannot install tiny:\nERROR: Could not find a version" in capsys.readouterr().err
+    assert not (frameworks.CACHE / "tiny").exists()
