@@ -47,7 +47,7 @@ choose_prefix() {
   prefix=$(readlink -f "$1") || prefix=$1
   [[ -x $prefix/sbin/slurmd ]] ||
     fail "looked for sbin/slurmd below $1, which has none; name the prefix that Slurm was configured with"
-  said=$("$prefix/sbin/slurmd" -V) || fail "asked $prefix/sbin/slurmd for its version, it does not start"
+  said=$("$prefix/sbin/slurmd" -V) || fail "cannot ask $prefix/sbin/slurmd for its version: it does not start"
   said=${said##* }
   part="slurm ${said%.*}" results=build/slurm-${said%.*}
   # shellcheck disable=SC2016 # the inner shell fills it in

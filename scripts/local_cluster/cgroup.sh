@@ -145,6 +145,6 @@ remove_cgroups() {
       [[ -d $folder ]] || break
       sleep 0.1
     done
-    [[ ! -d $folder ]] || say "removed cgroups of cluster $cluster_name, but $folder is still in use after $attempt attempts; rmdir it later"
+    [[ ! -d $folder ]] || say "cannot remove cgroups of cluster $cluster_name: $folder is still in use after $attempt attempts; rmdir it later"
   done
 }

@@ -82,7 +82,7 @@ bring_down() {
   until lock_state 0.2; do
     [[ -d $cluster_state ]] || return 0
     ((SECONDS < deadline)) ||
-      fail "took down cluster $cluster_name, but a process still holds $cluster_state after 20 s; \`fuser $cluster_state\` names it"
+      fail "cannot take down cluster $cluster_name: a process still holds $cluster_state after 20 s; \`fuser $cluster_state\` names it"
     kill_init
   done
   tear_down

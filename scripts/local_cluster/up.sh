@@ -98,7 +98,7 @@ choose_slurm() {
       fail "looked for $tool of Slurm below $slurm_prefix, which has none; name the prefix that Slurm was configured with"
   done
   slurm_version=$("$slurm_prefix/sbin/slurmd" -V) ||
-    fail "asked $slurm_prefix/sbin/slurmd for its version, it does not start (its message is above); install what it needs"
+    fail "cannot ask $slurm_prefix/sbin/slurmd for its version: it does not start (its message is above); install what it needs"
   slurm_version=${slurm_version##* }
 }
 
@@ -163,7 +163,7 @@ choose_device_major() {
 claim_state() {
   if [[ -d $cluster_state ]]; then
     if cluster_is_up || ! lock_state 3; then
-      fail "started cluster $cluster_name, which is already up; use it, or take it down first: scripts/cluster down --name $cluster_name"
+      fail "cannot start cluster $cluster_name: it is already up; use it, or take it down first: scripts/cluster down --name $cluster_name"
     fi
     say "removing what an earlier cluster $cluster_name left"
     tear_down
@@ -176,7 +176,7 @@ claim_state() {
     lock_state 0 || break
     return
   done
-  fail "started cluster $cluster_name, somebody else starts it at this moment; wait for that"
+  fail "cannot start cluster $cluster_name: somebody else starts it at this moment; wait for that"
 }
 
 give_up() {

@@ -73,7 +73,7 @@ def make_prefix(folder, said):
 @pytest.mark.parametrize("case, words", [
     ("nothing", ["looked for sbin/slurmctld of Slurm below", "has none", "name the prefix that Slurm was configured with"]),
     ("no folder", ["looked for", "name the prefix of a Slurm"]),
-    ("does not start", ["asked", "sbin/slurmd for its version, it does not start"]),
+    ("does not start", ["cannot ask", "sbin/slurmd for its version: it does not start"]),
     ("another release", ["is for Slurm", "and not for 99.05.1", "SLURM_ROOT=", "--plugin"]),
 ])
 def test_a_slurm_that_cannot_be_used_is_refused(cluster_factory, tmp_path, case, words):
