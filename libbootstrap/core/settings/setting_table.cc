@@ -260,7 +260,7 @@ constexpr std::array kSpecs{
                                                        "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0"}),
     row<&Settings::claim, read_switch, write_word<bool, kSwitch>>(
         {"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
-         "hold MASTER_PORT for the step, so that nothing else can take it"}),
+         "reserve MASTER_PORT and BOOTSTRAP_PORTS until the step ends"}),
     row<&Settings::gpu, read_word<GpuMode, kGpuModes>, write_word<GpuMode, kGpuModes>>(
         {"gpu", "SLURM_BOOTSTRAP_GPU", "bootstrap-gpu", "index|first|narrow|off", "",
          "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm set it"}),
@@ -272,7 +272,7 @@ constexpr std::array kSpecs{
          "bind each task to those of its cores that are near its GPU"}),
     row<&Settings::preload, read_switch, write_word<bool, kSwitch>>(
         {"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
-         "add libbootstrap.so to LD_PRELOAD of the tasks, so that a rank that does not come to NCCL is named"}),
+         "add libbootstrap.so to LD_PRELOAD of the tasks, after the libraries that are there"}),
     row<&Settings::preload_library, read_preload_library, write_text>(
         {"preload_library", "", "", "PATH", "", "libbootstrap.so on the nodes, where it is not as installed"}),
     row<&Settings::frameworks, read_frameworks, write_frameworks>(
