@@ -58,7 +58,7 @@ typedef enum bootstrap_status {
   BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* Ranks differ in call, size or NCCL, two use one GPU, or variables disagree. */
   BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* The system, the PMIx server or NCCL failed, or a rank ended during the call. */
   BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* Not possible here, such as a collective call in a forked child. */
-  BOOTSTRAP_ERROR_LIMIT = 6,        /* Over 1,048,576 ranks, 64 KiB of a rank or variable, or 900 collective calls. */
+  BOOTSTRAP_ERROR_LIMIT = 6,        /* Over 1,048,576 ranks, 64 KiB of a rank, 900 calls, or the limit of a variable. */
   BOOTSTRAP_ERROR_INTERNAL = 7,     /* Out of memory, or a bug. */
   BOOTSTRAP_ERROR_TIMEOUT = 8       /* A rank did not call, or NCCL did not finish, before the deadline. */
 } bootstrap_status_t;
