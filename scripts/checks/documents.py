@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from checks.pages import TOP, WORDS, all_pages, read_page  # noqa: E402
 
 MAX_README_LINES = 250
+HARM_COUNTS = re.compile(r"(\d+) ordinary uses.*?: (\d+) equal, (\d+) better, (\d+) worse", re.S)
 MAX_WORDS_OF_SENTENCE = 40
 MAX_WORDS_OF_CELL = 25
 KINDS = {"sh", "text", "c", "cpp", "python", "json", "ini", "conf", "cmake", "mermaid"}
@@ -56,6 +57,15 @@ def check_links(page):
             yield line, f"there is no {name}"
         elif anchor and file.suffix == ".md" and anchor not in read_page(file).anchors:
             yield line, f"there is no heading #{anchor} in {file.name}"
+
+
+def check_harm(page):
+    """The numbers that a page takes from harm.md, which the tests write."""
+    found = HARM_COUNTS.search(page.path.read_text(encoding="utf-8"))
+    verdicts = re.findall(r"\| (equal|better|known worse)\b[^|]*\|$", (TOP / "etc/doc/harm.md").read_text(encoding="utf-8"), re.M)
+    counted = [len(verdicts), *map(verdicts.count, ("equal", "better", "known worse"))]
+    if found and [int(number) for number in found.groups()] != counted:
+        yield 1, f"harm.md has {counted} uses, equal, better and worse; here it says {found[0]!r}"
 
 
 @functools.cache
@@ -102,7 +112,7 @@ def project_version():
 
 
 def check_page(page):
-    checks = (check_lengths, check_blocks, check_named_tests, check_links if page.path.suffix == ".md" else check_man)
+    checks = (check_lengths, check_blocks, check_named_tests, check_harm, check_links if page.path.suffix == ".md" else check_man)
     return [f"{page.name}:{line}: {problem}" for check in checks for line, problem in check(page)]
 
 
@@ -115,6 +125,7 @@ def control():
         "block.md": ["```\ntrue\n```\n", "<!-- later -->\n```sh\ntrue\n```\n", "Text.\n\n    true\n"],
         "link.md": ["[x](none.md)\n", "# A b\n[x](#a-c)\n"],
         "promise.md": ["Text.\n<!-- test: test_of_nothing -->\n"],
+        "counts.md": ["9 ordinary uses: 2 equal, 3 better, 4 worse.\n"],
         "man.1": ['.TH X 1 "" "x 9"\n.SH NAME\n', f'.TH X 1 "" "slurm-bootstrap {project_version()}"\n.SH FILES\n.SH NAME\n'],
         "bootstrap.3": [(TOP / "etc/man/bootstrap.3").read_text(encoding="utf-8").replace("Out of memory", "No memory")],
     }
