@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
 #include "plan_values.h"
 
@@ -134,6 +133,37 @@ TEST(Frameworks, ATfConfigThatIsTooLongIsReportedAndLeftOut) {
   EXPECT_EQ(value(plan, "TF_CONFIG"), "-");
   ASSERT_EQ(plan.warnings.size(), 1U);
   EXPECT_NE(plan.warnings[0].find("TF_CONFIG is not set: "), std::string::npos);
+}
+
+// Each task of a node has the whole list. A node with fewer tasks leaves it out, too.
+TEST(Frameworks, TfConfigIsLeftOutWhereANodeWouldNeedMuchMemory) {
+  const auto settings = with("tensorflow");
+  const auto facts_of = [](const std::string& tasks, int size, std::uint32_t node) {
+    auto environment = step_of("node[001-024]", tasks, size, "node001");
+    environment.unset("SLURM_STEP_GPUS");
+    auto facts = *read_task_facts(environment);
+    facts.is_one_task = false;
+    facts.local_ranks = facts.layout.ranks_on(node);
+    return facts;
+  };
+  const auto fits = facts_of("8(x24)", 192, 0);
+  const auto fitting = *make_step_plan(fits, settings);
+  ASSERT_TRUE(fitting.find("TF_CONFIG"));
+  EXPECT_EQ(variable(fitting, "TF_CONFIG").values.size(), 8U);
+  EXPECT_EQ(fitting.worker_ports.size(), 8U);
+  EXPECT_TRUE(fitting.warnings.empty()) << fitting.warnings.front();
+  for (const std::uint32_t node : {0U, 23U}) {
+    const auto facts = facts_of("128(x23),1", 23 * 128 + 1, node);
+    auto plan = *make_step_plan(facts, settings);
+    EXPECT_FALSE(plan.find("TF_CONFIG")) << node;
+    EXPECT_TRUE(plan.worker_ports.empty()) << node;
+    ASSERT_EQ(plan.warnings.size(), 1U);
+    EXPECT_EQ(plan.warnings[0],
+              "TF_CONFIG is not set: the list of 2945 tasks would be longer than 8192 bytes, the limit with 128 tasks "
+              "on a node");
+    refine_frameworks(plan, facts, settings, 0, {});
+    EXPECT_FALSE(plan.find("TF_CONFIG")) << "nor in the task, where this is looked at again";
+  }
 }
 
 TEST(Frameworks, LightningGetsTheStepsOwnNumber) {
@@ -295,29 +325,6 @@ TEST(Threads, AreTheTasksShareOfTheCores) {
   GpuView view;
   view.group = {0, 1, 2, 3};
   EXPECT_EQ(thread_count({.gpus = view, .cores = 64, .cores_of_node = 64, .cores_asked = 0}, 1), 16U);
-}
-
-TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
-  for (const PortRange range : {PortRange{20000, 29999}, PortRange{30000, 30015}}) {
-    for (std::uint32_t job = 1; job < 500; ++job) {
-      auto environment = with(two_by_two(), {{"SLURM_JOB_ID", std::to_string(job)}});
-      const auto facts = *read_task_facts(environment);
-      std::set<std::uint16_t> ports{computed_port(facts.id, range)};
-      for (std::uint32_t n = 1; n <= 9; ++n) {
-        const auto port = further_port(facts, range, n);
-        EXPECT_TRUE(port >= range.low && port <= range.high);
-        EXPECT_TRUE(ports.insert(port).second) << job << " " << n;
-      }
-    }
-  }
-}
-
-TEST(FurtherPorts, AreSlurmsIfItReservedAsMany) {
-  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12005,12009"}});
-  const auto facts = *read_task_facts(environment);
-  EXPECT_EQ(further_port(facts, {}, 1), 12005);
-  EXPECT_EQ(further_port(facts, {}, 2), 12009);
-  EXPECT_GE(further_port(facts, {}, 3), 20000);
 }
 
 TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {

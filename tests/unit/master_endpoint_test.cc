@@ -122,5 +122,28 @@ TEST(ComputedPort, NeighboursDoNotMeet) {
   EXPECT_EQ(of_a_requeued_job.size(), 50U);
 }
 
+TEST(FurtherPorts, AreDifferentAndStayInTheRange) {
+  for (const PortRange range : {PortRange{20000, 29999}, PortRange{30000, 30015}}) {
+    for (std::uint32_t job = 1; job < 500; ++job) {
+      auto environment = with(two_by_two(), {{"SLURM_JOB_ID", std::to_string(job)}});
+      const auto facts = *read_task_facts(environment);
+      std::set<std::uint16_t> ports{computed_port(facts.id, range)};
+      for (std::uint32_t n = 1; n <= 9; ++n) {
+        const auto port = further_port(facts, range, n);
+        EXPECT_TRUE(port >= range.low && port <= range.high);
+        EXPECT_TRUE(ports.insert(port).second) << job << " " << n;
+      }
+    }
+  }
+}
+
+TEST(FurtherPorts, AreSlurmsIfItReservedAsMany) {
+  auto environment = with(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "12004-12005,12009"}});
+  const auto facts = *read_task_facts(environment);
+  EXPECT_EQ(further_port(facts, {}, 1), 12005);
+  EXPECT_EQ(further_port(facts, {}, 2), 12009);
+  EXPECT_GE(further_port(facts, {}, 3), 20000);
+}
+
 }  // namespace
 }  // namespace bootstrap

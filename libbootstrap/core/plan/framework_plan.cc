@@ -56,7 +56,6 @@ class TaskContexts {
     for (const auto& task : tasks_) {
       values.push_back(row.value(task));
       if (values.back().empty()) return {};
-      if (values.back().size() > kMaxFrameworkValue) break;  // for all of them
       if (row.made_of == DependsOn::kStep) break;
     }
     return values;
@@ -67,18 +66,13 @@ class TaskContexts {
   std::vector<TaskContext> tasks_;
 };
 
-void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings,
+void add_rows(VariableList& variables, const StepPlan& plan, const StepFacts& facts, const Settings& settings,
               const FrameworkFlags& sets) {
   const TaskContexts tasks(plan, facts, settings);
   for (const auto& row : framework_variables()) {
     if (!has(sets, row.framework)) continue;
     auto values = tasks.values_of(row);
     if (values.empty()) continue;
-    if (values.back().size() > kMaxFrameworkValue) {
-      plan.warnings.push_back(cat({row.name, " is not set: for this many tasks it would be longer than ",
-                                   std::to_string(kMaxFrameworkValue), " bytes, the limit of a variable"}));
-      continue;
-    }
     if (row.name == kTasksPerNodeVariable) {
       // Slurm's value, not the user's: it is about the job, of which this step may be a part.
       variables.own(row.name, values.front(), std::string(row.from));
@@ -87,6 +81,23 @@ void add_rows(VariableList& variables, StepPlan& plan, const StepFacts& facts, c
     }
     variables.set_framework(row.framework);
   }
+}
+
+// Each task has a TF_CONFIG with all ranks in it. slurmstepd keeps those of its node, in 1 MiB at most; so a node has
+// fewer than 330 workers, and reserves as many ports. The limit is that of the step's largest node: no node differs.
+void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  constexpr std::size_t kMostInVariable = 60000;  // below what Slurm hands on (see Environment::kMaxValue)
+  constexpr std::size_t kMostOnNode = std::size_t{1} << 20;
+  const auto most = facts.layout.most_on_a_node();
+  const auto room = std::min(kMostInVariable, kMostOnNode / std::max(1U, most));
+  plan.workers = worker_list(facts, settings, room);
+  if (plan.workers.empty()) {
+    plan.warnings.push_back(
+        cat({"TF_CONFIG is not set: the list of ", counted(facts.layout.size(), "task"), " would be longer than ",
+             std::to_string(room), " bytes, the limit with ", counted(most, "task"), " on a node"}));
+    return;
+  }
+  for (const auto rank : facts.local_ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
 }
 
 std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
@@ -238,13 +249,11 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   }
   auto has_ports = check_port_range(facts, settings, sets);
   if (!has_ports) return has_ports;
+  if (has(sets, Framework::kTensorflow)) add_workers(plan, facts, settings);
   add_rows(variables, plan, facts, settings, sets);
   for (auto& added : {add_interface(variables, facts, settings), add_task_ports(variables, facts, settings)}) {
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
     if (!added) plan.warnings.push_back(added.error().message);
-  }
-  if (has(sets, Framework::kTensorflow)) {
-    for (const auto rank : facts.local_ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
   }
   for (auto& variable : std::move(variables).take()) plan.variables.push_back(std::move(variable));
   return {};

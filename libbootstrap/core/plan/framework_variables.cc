@@ -90,18 +90,11 @@ std::string tasks_per_node(const TaskContext& task) {
   return task.facts.environment.get(kTasksPerNodeVariable) == value ? std::string() : value;
 }
 
-// {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, the workers in order of rank.
+// {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}
 std::string tf_config(const TaskContext& task) {
-  const auto& layout = task.facts.layout;
-  std::string workers;
-  for (Rank rank = 0; rank < layout.size(); ++rank) {
-    if (workers.size() > kMaxFrameworkValue) return workers;  // it will not be set: no need for 100,000 ranks in it
-    const auto host = fabric_name(task.settings, layout.host_of(rank));
-    const auto port = std::to_string(worker_port(task.facts, task.settings, rank));
-    workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});
-  }
-  return cat(
-      {R"({"cluster": {"worker": [)", workers, R"(]}, "task": {"type": "worker", "index": )", number(task.rank), "}}"});
+  if (task.plan.workers.empty()) return {};
+  return cat({R"({"cluster": {"worker": [)", task.plan.workers, R"(]}, "task": {"type": "worker", "index": )",
+              number(task.rank), "}}"});
 }
 
 // What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX
@@ -151,6 +144,17 @@ TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Set
 }
 
 std::span<const FrameworkVariable> framework_variables() { return kTable; }
+
+std::string worker_list(const StepFacts& facts, const Settings& settings, std::size_t room) {
+  const auto& layout = facts.layout;
+  std::string workers;
+  for (Rank rank = 0; rank < layout.size() && workers.size() <= room; ++rank) {
+    const auto host = fabric_name(settings, layout.host_of(rank));
+    const auto port = std::to_string(worker_port(facts, settings, rank));
+    workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});
+  }
+  return workers.size() <= room ? workers : std::string();
+}
 
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank) {
   return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);

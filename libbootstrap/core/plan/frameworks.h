@@ -51,8 +51,8 @@ struct FrameworkVariable {
 
 std::span<const FrameworkVariable> framework_variables();
 
-// Below what Slurm hands on (see Environment::kMaxValue). A value that is longer need not be whole.
-inline constexpr std::size_t kMaxFrameworkValue = 60000;
+// The TensorFlow servers of all ranks, in order: "host:port", each in quotes. Empty: they need more than `room` bytes.
+std::string worker_list(const StepFacts& facts, const Settings& settings, std::size_t room);
 
 // Where a rank's TensorFlow server listens, on its own node.
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank);

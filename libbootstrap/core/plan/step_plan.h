@@ -24,6 +24,7 @@ struct StepPlan {
   MasterEndpoint master;
   std::optional<std::uint16_t> port_to_reserve;  // set on the node of rank 0 alone
   bool port_is_users = false;                    // MASTER_PORT was in the environment and is kept
+  std::string workers;                           // of all ranks, for TF_CONFIG; empty: it is not set
   std::vector<std::uint16_t> worker_ports;       // of this node's tasks, to be reserved likewise (TensorFlow)
   std::optional<NodeGpus> gpus;                  // set where the tasks' GPUs are ours to deal out
   std::vector<std::string> warnings;             // one sentence each, for the user
