@@ -154,7 +154,11 @@ int guard_helper(void* start_of_it) {
     (void)::close(file);
     (void)::open("/dev/null", O_RDWR);  // gets the lowest number, which is free now
   }
-  (void)::dup2(start.socket, kHelperSocket);
+  // After its deadline the caller has closed the socket, and the program's own descriptor may have this number.
+  if (::dup2(start.socket, kHelperSocket) < 0) {
+    start.error = errno;
+    return 0;
+  }
   ::closefrom(kHelperSocket + 1);
   const pid_t helper = ::clone(become_helper, start.second_stack.end(), kShared | SIGCHLD, &start);
   if (helper < 0) start.error = errno;
