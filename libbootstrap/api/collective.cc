@@ -115,9 +115,10 @@ struct Attempt {
   nccl::Functions nccl;
 };
 
-// `uses_gpu`: for a communicator. A program that asks for ids alone may choose its device later.
+// `uses_gpu`: for a communicator. A program that asks for ids alone may choose its device later. `kind`: what the other
+// ranks ask for where `group` is an error.
 Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given,
-                bool uses_gpu) {
+                bool uses_gpu, GroupKind kind = GroupKind::kWorld) {
   Attempt attempt;
   const auto options = read_comm_options(job, given);
   if (options) {
@@ -130,6 +131,7 @@ Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootst
     attempt.group = *group;
   } else {
     attempt.group = world_group(job.layout, job.place.rank);
+    attempt.group.kind = kind;
     attempt.options.refusal = group.error();
   }
   if (attempt.options.refusal) return attempt;
@@ -140,8 +142,9 @@ Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootst
   return attempt;
 }
 
-Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given, ncclComm** comm) {
-  const Attempt attempt = prepare(job, group, given, true);
+Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given, ncclComm** comm,
+                 GroupKind kind = GroupKind::kWorld) {
+  const Attempt attempt = prepare(job, group, given, true, kind);
   const auto made = make_communicator(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
   if (!made) return fail(made.error());
   *comm = *made;
@@ -207,7 +210,8 @@ bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks,
   }
   *comm = nullptr;
   return guarded("bootstrap_nccl_comm_ranks", *job, [=] {
-    return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm);
+    return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm,
+                                     bootstrap::GroupKind::kList);
   });
 }
 

@@ -21,6 +21,7 @@
 #include "core/settings/variables.h"
 #include "exchange_double.h"
 #include "in_child.h"
+#include "nccl_doubles.h"
 #include "probe/deadline.h"
 #include "step_environment.h"
 
@@ -226,6 +227,40 @@ TEST(Broadcast, BringsTheBytesOfTheRoot) {
     for (const auto& answer : broadcast({root, root, root})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_INVALID) << root;
   }
   for (const auto& answer : broadcast({0, 0, 1})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_DISAGREEMENT);
+}
+
+// The error of each rank that makes a communicator of the ranks 1, 0 and 2, for which rank 1, its root, passes another
+// list.
+std::vector<std::string> make_with_a_wrong_list(const std::vector<std::uint32_t>& ranks_per_node) {
+  ExchangeHall hall(layout_of(ranks_per_node));
+  std::vector<std::string> sentences(hall.layout().size());
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < sentences.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      bootstrap_t job;
+      job.layout = hall.layout();
+      job.place = job.layout.place(rank);
+      job.timeout = std::chrono::seconds(20);
+      job.nccl_library = nccl_double_path("2.28.9");
+      job.exchange = hall.exchange_of(rank);
+      const auto list = rank == 1 ? std::vector<int>{0} : std::vector<int>{1, 0, 2};
+      ncclComm* comm = nullptr;
+      (void)bootstrap_nccl_comm_ranks(&job, list.data(), static_cast<int>(list.size()), nullptr, &comm);
+      sentences[rank] = bootstrap_last_error();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return sentences;
+}
+
+TEST(Communicators, OfAWrongListFailWithTheReasonOnAllRanks) {
+  for (const auto& ranks_per_node : {std::vector<std::uint32_t>{3}, {2, 1}, {1, 1, 1}}) {
+    in_child([&] {
+      for (const auto& sentence : make_with_a_wrong_list(ranks_per_node)) {
+        EXPECT_NE(sentence.find("the list of 1 ranks does not contain this rank, 1"), std::string::npos) << sentence;
+      }
+    });
+  }
 }
 
 // A round in which the thread reaches a cancellation point after it was cancelled.

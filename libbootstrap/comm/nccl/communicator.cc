@@ -139,12 +139,14 @@ class IdRound {
     round.purpose = cat({call_, " ", to_string(group_.kind)});
     round.value = write_record(spec_);
     round.deadline = deadline_;
-    round.is_for_step = !is_outside() && is_root();
+    // In another rank's list a rank that refuses may be a root.
+    round.is_for_step = !is_outside() && (is_root() || refusal_);
     if (is_outside()) return round;
     if (is_root()) {
       round.value.reserve(round.value.size() + 1 + kIdSize);  // appending must leave no copy of the id in freed memory
       round.value.append("\n").append(id_.internal.data(), kIdSize);
     }
+    if (refusal_) return round;  // reads none: what are roots by its own list may be none by the others'
     round.read = roots_;
     const auto local = layout_.ranks_on(layout_.place(self()).node);
     round.read.insert(round.read.end(), local.begin(), local.end());
@@ -191,7 +193,7 @@ class IdRound {
       const auto at = std::min(text.find('\n'), text.size());
       const auto spec = spec_in(text);
       Status status;
-      if (!spec || text.size() != at + 1 + kIdSize) {
+      if (!spec || (spec->refusal.empty() && text.size() != at + 1 + kIdSize)) {
         status =
             fail(ErrorCode::kDisagreement,
                  cat({describe_rank(layout_, roots_[i]), " provided no unique id, and ", describe_rank(layout_, self()),
