@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "own_network.h"
@@ -55,6 +57,23 @@ TEST(NodeBarrier, FailsAtOnceWithoutAHost) {
   for (const auto& name : {NodeBarrier::open().name(), std::string(), std::string(500, 'x')}) {
     EXPECT_FALSE(NodeBarrier::wait(name, late)) << name;
   }
+}
+
+// The connection of a rank that cannot be accepted stays, and poll(2) reports it again and again.
+TEST(NodeBarrier, EndsAtOnceWithoutADescriptor) {
+  auto barrier = NodeBarrier::open();
+  rlimit limits{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limits), 0);
+  const int next = Descriptor(::dup(STDOUT_FILENO)).get();
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, limits.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  std::thread guest([&, name = barrier.name()] { EXPECT_FALSE(NodeBarrier::wait(name, in_an_hour())); });
+  const auto begin = steady_clock::now();
+  EXPECT_FALSE(barrier.lead(1, begin + std::chrono::seconds(20)));
+  EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limits), 0);
+  { const auto closed = std::move(barrier); }  // ends the guest's wait
+  guest.join();
 }
 
 // An address that other nodes reach, as mpirun's server of Open MPI 5 has.

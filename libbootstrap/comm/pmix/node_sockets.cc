@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -58,6 +59,8 @@ bool NodeBarrier::lead(std::uint32_t others, Deadline deadline) const {
   while (all && guests.size() < others) {
     all = poll_until(descriptor_.get(), POLLIN, deadline);
     Descriptor guest(all ? ::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC) : -1);
+    // Without a free descriptor the connection stays, and poll(2) would return at once until the deadline.
+    if (!guest.is_open() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) all = false;
     if (guest.is_open() && is_same_user(guest.get())) guests.push_back(std::move(guest));
   }
   for (const auto& guest : guests) {
