@@ -23,7 +23,10 @@ TEST(SrunArguments, WhetherAStepAsksForItself) {
   EXPECT_FALSE(asks({"--bootstrap", "off", "./a"}));
   EXPECT_FALSE(asks({"--gres=gpu:2", "./a"}));
   EXPECT_FALSE(asks({"-n2", "./a", "--bootstrap=on"})) << "the program's own";
-  EXPECT_FALSE(asks({"-l", "./prog.sh", "--bootstrap=on"})) << "-l takes no value";
+  for (const auto* flag :
+       {"-l", "--bcast", "--compress", "--oom-kill-step", "--send-libs", "--stepmgr", "--test-only", "--x11"}) {
+    EXPECT_FALSE(asks({flag, "./prog.sh", "--bootstrap=on"})) << flag << " takes no value";
+  }
   EXPECT_FALSE(asks({"--", "./a", "--bootstrap=on"}));
   EXPECT_FALSE(asks({}));
   EXPECT_TRUE(asks({"--bootstrap=on,explain", "./a"}));

@@ -18,11 +18,11 @@ namespace {
 // srun's options that take no value, or only behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next word
 // as their value.
 constexpr std::string_view kSrunFlags =
-    "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --contiguous --disable-status --exact --exclusive --external "
-    "--get-user-env --help --hold --immediate --interactive --kill-on-bad-exit --label --multi-prog --nice "
-    "--no-allocate --no-kill --overcommit --overlap --oversubscribe --preserve-env --preserve-slurm-env "
-    "--propagate --pty --quiet --quit-on-interrupt --reboot --resv-ports --spread-job --unbuffered "
-    "--use-min-nodes --verbose";
+    "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --bcast --compress --contiguous --disable-status --exact "
+    "--exclusive --external --get-user-env --help --hold --immediate --interactive --kill-on-bad-exit --label "
+    "--multi-prog --nice --no-allocate --no-kill --oom-kill-step --overcommit --overlap --oversubscribe "
+    "--preserve-env --preserve-slurm-env --propagate --pty --quiet --quit-on-interrupt --reboot --resv-ports "
+    "--send-libs --spread-job --stepmgr --test-only --unbuffered --use-min-nodes --verbose --x11";
 
 // The row of one of our own options.
 const SettingSpec* find_spec(std::string_view option) {
