@@ -16,9 +16,9 @@ namespace bootstrap {
 class VariableList;
 struct StepPlan;
 
-// Two steps of the same job meet on one port only if their ids are a multiple of 37 or more apart, and neighbouring
-// jobs with fewer than 37 steps not at all within (size of the range / 37) job ids. A requeued job gets another port
-// than its previous run, whose processes may still run.
+// Two steps of the same job meet on one port only if their ids are a multiple of the size of the range apart, and
+// neighbouring jobs with fewer than 37 steps not at all within (size of the range / 37) job ids. A requeued job gets
+// another port than its previous run, whose processes may still run.
 //
 // With a salt, which srun takes from the kernel's random numbers, no other user can know the port before the step
 // starts and take it first. Two steps that run at once on a node then meet on one port with the probability of one in

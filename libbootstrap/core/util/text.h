@@ -15,7 +15,7 @@
 
 namespace bootstrap {
 
-extern const std::string_view kVersion;  // "0.1.0", from CMakeLists.txt
+extern const std::string_view kVersion;  // such as "1.2.3", from CMakeLists.txt
 
 std::string cat(std::initializer_list<std::string_view> parts);
 

@@ -157,7 +157,7 @@ void add_plugin(CheckReport& report, const LocalPlugin& found) {
       found.path.empty() ? cat({"no line of ", found.plugstack, " loads spank_bootstrap.so"}) : found.trouble;
 }
 
-// As bootstrap_version() answers it: 100 is "0.1.0".
+// As bootstrap_version() answers it: 10203 is "1.2.3".
 std::string version_text(int version) {
   return cat(
       {std::to_string(version / 10000), ".", std::to_string(version / 100 % 100), ".", std::to_string(version % 100)});
