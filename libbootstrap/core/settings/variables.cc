@@ -65,18 +65,21 @@ constexpr auto kKnownVariables = [] {
   std::sort(all.begin(), all.end(), is_before);
   return all;
 }();
+constexpr std::string_view kOfComponents =
+    "SLURM_GPUS_PER_TASK SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_TRES_PER_TASK";
 static_assert(!kKnownVariables.front().name.empty(), "the array is larger than its list");
 
-// "SLURM_GPUS_PER_TASK" of "SLURM_GPUS_PER_TASK_HET_GROUP_12": sbatch and salloc add the number of the component.
+// "SLURM_GPUS_PER_TASK" of "SLURM_GPUS_PER_TASK_HET_GROUP_12": sbatch and salloc add the number of the component. Only
+// of the variables that any_component() reads: with a number a user could make a thousand known names of each.
 std::string_view without_component(std::string_view name) {
   constexpr std::string_view kGroupMark = "_HET_GROUP_";
-  constexpr std::size_t kDigits = 3;  // Slurm has up to 128 components
+  constexpr std::uint32_t kLastComponent = 127;  // Slurm has up to 128
   const auto at = name.rfind(kGroupMark);
   if (at == std::string_view::npos) return name;
   const auto number = name.substr(at + kGroupMark.size());
-  const bool is_number =
-      !number.empty() && number.size() <= kDigits && std::all_of(number.begin(), number.end(), is_digit);
-  return is_number ? name.substr(0, at) : name;
+  const bool is_number = parse_unsigned(number, kLastComponent) && (number.size() == 1 || !number.starts_with('0'));
+  const auto base = name.substr(0, at);
+  return is_number && has_word(kOfComponents, base) ? base : name;
 }
 
 }  // namespace

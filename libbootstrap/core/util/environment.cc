@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/environment.h"
 
-#include <algorithm>
-
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -40,9 +38,8 @@ void Environment::set(std::string_view name, std::string_view value) {
 }
 
 void Environment::unset(std::string_view name) {
-  const auto found = values_.find(name);
-  if (found != values_.end()) values_.erase(found);
-  std::erase(refused_, name);
+  if (const auto found = values_.find(name); found != values_.end()) values_.erase(found);
+  if (const auto found = refused_.find(name); found != refused_.end()) refused_.erase(found);
 }
 
 void Environment::add(std::string_view name, std::string_view value) {
@@ -50,15 +47,11 @@ void Environment::add(std::string_view name, std::string_view value) {
 }
 
 void Environment::refuse(std::string_view name) {
-  if (!is_there(name)) refused_.emplace_back(name);
+  if (!is_there(name)) refused_.emplace(name);
 }
 
 bool Environment::is_there(std::string_view name) const {
   return values_.find(name) != values_.end() || is_refused(name);
-}
-
-bool Environment::is_refused(std::string_view name) const {
-  return std::find(refused_.begin(), refused_.end(), name) != refused_.end();
 }
 
 }  // namespace bootstrap

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/util/result.h"
 
@@ -41,15 +41,15 @@ class Environment {
 
   // Also true for an empty value and for a refused one.
   bool is_there(std::string_view name) const;
-  bool is_refused(std::string_view name) const;
-  const std::vector<std::string>& refused() const { return refused_; }
+  bool is_refused(std::string_view name) const { return refused_.contains(name); }
+  const std::set<std::string, std::less<>>& refused() const { return refused_; }
 
   const std::map<std::string, std::string, std::less<>>& all() const { return values_; }
   bool operator==(const Environment&) const = default;
 
  private:
   std::map<std::string, std::string, std::less<>> values_;
-  std::vector<std::string> refused_;
+  std::set<std::string, std::less<>> refused_;
 };
 
 }  // namespace bootstrap

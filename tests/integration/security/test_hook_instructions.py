@@ -24,7 +24,7 @@ ARGUMENTS = 2 << 20  # Linux accepts so many bytes of arguments and environment
 STEP = {
     "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[001-002]", "SLURM_STEP_NUM_TASKS": "4",
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_DISTRIBUTION": "block",
-    "SLURM_BOOTSTRAP_DECISION": "4\t12.0\t2\t0\t0\t4660\t\t0\ta GPU for each task\t",
+    "SLURM_BOOTSTRAP_DECISION": "5\t12.0\t2\t0\t0\t4660\t\t0\t\ta GPU for each task\t",
     "SLURM_STEP_GPUS": "0,1", "CUDA_VISIBLE_DEVICES": "0,1",
 }  # fmt: skip
 OWN = {"SLURM_JOB_ID", "SLURM_BOOTSTRAP_DECISION"}  # without them nothing is set up, and there is nothing to count
@@ -53,10 +53,13 @@ CASES = {
     "ports": list((STEP | {"SLURM_STEP_RESV_PORTS": value("ports")}).items()),
     "64 ranges of ports": list((STEP | {"SLURM_STEP_RESV_PORTS": value("ports", 64 * 11), "PMI_CONTROL_PORT": "1024-65535"}).items()),
     "16,000 other variables": [*STEP.items(), *((f"V{i:05}", "x" * 110) for i in range(16000))],
+    "names with the number of a component": [*STEP.items(), *(
+        (f"{name}_HET_GROUP_{i:03}", "x" * 257) for i in range(700) for name in
+        ("RANK", "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES", "SLURM_TRES_PER_TASK", "PATH", "USER", "HOME"))],
     "150,000 variables": [*((f"V{i:05}", "") for i in range(150_000)), *STEP.items()],
     "one name 100,000 times": [*STEP.items(), *[("RANK", "1")] * 100_000],
 }
-OFTEN = ["ports", "64 ranges of ports", "16,000 other variables", "150,000 variables", "one name 100,000 times", "all variables: ports",
+OFTEN = ["ports", "64 ranges of ports", "16,000 other variables", "150,000 variables", "one name 100,000 times", "names with the number of a component", "all variables: ports",
          "all variables: assignments"]  # fmt: skip
 
 
