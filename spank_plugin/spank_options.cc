@@ -215,7 +215,14 @@ UserChoice user_choice(const Environment& environment) {
   if (auto choice = choice_of(&Given::on_line, Asked::kStrongly, "")) return std::move(*choice);
   if (auto choice = choice_of(&Given::by_job, Asked::kWeakly, "the job's ")) return std::move(*choice);
   const auto variable = environment.get("SLURM_BOOTSTRAP");
-  const auto mode = variable ? mode_of(*variable) : std::nullopt;
+  if (!variable) return {};
+  // In doubt off: "0" and "no" are meant so, and independent runs that become one world train wrongly.
+  if (!is_mode_text(*variable)) {
+    return {.is_off = true,
+            .is_unreadable = true,
+            .origin = cat({"SLURM_BOOTSTRAP=", quote(*variable, 20), ", which is none of on, off, auto and explain,"})};
+  }
+  const auto mode = mode_of(*variable);
   if (!mode || *mode == Mode::kAuto) return {};
   return {.asked = *mode == Mode::kOn ? Asked::kWeakly : Asked::kUnasked,
           .is_off = *mode == Mode::kOff,

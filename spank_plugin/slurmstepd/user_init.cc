@@ -177,7 +177,8 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     return kAccepted;
   }
   failure_sender_.prepare(environment);
-  const auto collected = collect_settings(environment);
+  auto collected = collect_settings(environment);
+  take_endpoint(collected.settings, decision_.endpoint);
   const bool is_refused = is_strong() && collected.error;
   if (is_refused) error_is_local_ = collected.is_sites;
   auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, id, collected.settings);

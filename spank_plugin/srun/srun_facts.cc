@@ -16,6 +16,7 @@
 #include <span>
 
 #include "core/hardware/network.h"
+#include "core/program/srun_arguments.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/files.h"
@@ -128,8 +129,8 @@ std::vector<std::string> own_command_line() {
   return words;
 }
 
-SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const Settings& settings,
-                            Deadline deadline) {
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const UserChoice& choice,
+                            const Settings& settings, Deadline deadline) {
   const auto all = own_command_line();
   const auto program = words_of_program(spank, all, environment);
   const auto words = srun_words(all, program.size());
@@ -137,14 +138,14 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(1);
   step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(1));
   step.has_terminal = has_option(words, "--pt", "--pty");
-  // The items count one component, the variable all of them.
-  step.has_components = environment.number("SLURM_NTASKS").value_or(0) > step.tasks ||
-                        std::find(words.begin(), words.end(), ":") != words.end();
+  step.has_components = expects_components(words);
   step.has_own_export = has_own_export(words, environment);
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  step.program = find_program(words, program, environment, settings, step.nodes, deadline);
+  if (needs_program(choice, settings, step)) {
+    step.program = find_program(words, program, environment, settings, step.nodes, deadline);
+  }
   return step;
 }
 

@@ -15,9 +15,9 @@ namespace bootstrap {
 // /proc/self/cmdline, without its first word.
 std::vector<std::string> own_command_line();
 
-// In local_user_init, of a step of one component. A program whose file cannot be read in time (a file server that does
-// not answer) is unseen.
-SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const Settings& settings, Deadline deadline);
+// In local_user_init. A program whose file cannot be read in time (a file server that does not answer) is unseen.
+SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const UserChoice& choice,
+                            const Settings& settings, Deadline deadline);
 
 struct ResolvedName {
   std::string address = {};  // the first that is no loopback address; empty: there is none

@@ -91,7 +91,8 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
-  if (!asks_for_itself && may_be_no_world(arguments, launchers)) return;  // what Slurm binds for it is not to be lifted
+  // What Slurm binds for a step that is then left alone is not to be lifted.
+  if (!asks_for_itself && (site_error() || may_be_no_world(environment, arguments, launchers))) return;
   if (environment.has("HIP_VISIBLE_DEVICES")) return;  // it may be meant for what Slurm leaves each task
   // A component asks only for itself, and its own option overrides the default.
   if ((asked.kind == GpuBind::kNone || has(":")) && implies_gpu_binding(environment, arguments)) {
@@ -142,9 +143,11 @@ namespace {
 std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& environment) {
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
-  const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);  // of one component; the variable counts all of them
+  const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);
   if (!job || !step || !count || !is_normal_step(*step) || !is_known_job(*job)) return std::nullopt;
-  const auto tasks = std::max(environment.number("SLURM_NTASKS").value_or(0), *count);
+  // The item counts one component, the variable all of them. With --preserve-env the variable is the job's.
+  const auto all = expects_components(own_command_line()) ? environment.number("SLURM_NTASKS").value_or(0) : 0;
+  const auto tasks = std::max(all, *count);
   return StepNumbers{.job = *job,
                      .leader = environment.number("SLURM_JOB_ID").value_or(*job),
                      .step = *step,
@@ -254,9 +257,8 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
 
-Activation decide(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings, const SrunFacts& step,
-                  Deadline deadline, Answers& answers) {
-  const auto environment = read_entries(environ, UnknownVariables::kSkip);
+Activation decide(const StepNumbers& numbers, const Environment& environment, const UserChoice& choice,
+                  const Settings& settings, const SrunFacts& step, Deadline deadline, Answers& answers) {
   if (const auto& wrong = site_error(); wrong && !choice.is_off) return decide_without_site(choice, wrong->message);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
@@ -296,11 +298,12 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
 }
 
 // The decision in one line. A step that is set up and explained gets this line with its table, in the task of rank 0.
-void report_decision(const StepId& id, const Activation& activation, const Settings& settings) {
+void report_decision(const StepId& id, const Environment& environment, const Activation& activation,
+                     const Settings& settings) {
   const auto step = to_string(id);
   const auto line = activation.line();
   const bool is_set_up = activation.decision.set_up != SetUp::kNothing;
-  const bool is_debug = process_settings(read_entries(environ, UnknownVariables::kSkip)).debug.value;
+  const bool is_debug = process_settings(environment).debug.value;
   if (!is_set_up && activation.decision.asked == Asked::kStrongly) {
     log_error(step, line);  // the nodes refuse the step, and are silent
   } else if (settings.explain.value ? !is_set_up : is_debug) {
@@ -324,10 +327,11 @@ int decide_step(spank_t spank) {
   const auto collected = collect_settings(environment);
   Answers answers;
   const auto deadline = std::chrono::steady_clock::now() + kDecisionTime;
-  const auto step = gather_srun_facts(spank, environment, collected.settings, deadline);
-  auto activation = decide(*numbers, choice, collected.settings, step, deadline, answers);
+  const auto step = gather_srun_facts(spank, environment, choice, collected.settings, deadline);
+  auto activation = decide(*numbers, environment, choice, collected.settings, step, deadline, answers);
   activation.decision.is_verbose = step.is_verbose;
-  report_decision(numbers->id(), activation, collected.settings);
+  activation.decision.endpoint = write_endpoint(collected.settings);
+  report_decision(numbers->id(), environment, activation, collected.settings);
   const auto& decision = activation.decision;
   // The nodes see our option, and need to know that srun ignored it and did not lose it.
   const bool is_passed_on = decision.is_observed || has_options() || collected.settings.log.value;

@@ -112,6 +112,26 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
   EXPECT_EQ(*read, settings);
 }
 
+// A host with another plugstack.conf than srun's, and one with the same.
+TEST(Settings, TheEndpointIsThatOfSrun) {
+  Settings srun;
+  for (const auto& spec : setting_specs()) {
+    if (spec.name == "port_range") ASSERT_TRUE(spec.apply(srun, "21000-21999", Source::kSite));
+    if (spec.name == "master_addr") ASSERT_TRUE(spec.apply(srun, "%h-ib0", Source::kEnvironment));
+  }
+  Settings node;
+  node.port = {4000, Source::kSite};
+  node.address = {"%h-ib0", Source::kEnvironment};
+  take_endpoint(node, write_endpoint(srun));
+  EXPECT_EQ(node.port_range.value.low, 21000);
+  EXPECT_EQ(node.port_range.source, Source::kSite);
+  EXPECT_EQ(node.port.value, 0);
+  EXPECT_EQ(node.address.source, Source::kEnvironment) << "the user's";
+  const auto before = node;
+  take_endpoint(node, {"port=1", "gpu=off", "port_range", "master_addr=a b", ""});  // a user can write the message
+  EXPECT_EQ(node, before);
+}
+
 TEST(Settings, OtherTextIsRefused) {
   for (const auto* text : {"x", "site:port=99", "default:port=2000", "site:port", "nobody:port=2000",
                            "site:port=2000  option:port=2001"}) {

@@ -36,14 +36,24 @@ TEST(SrunArguments, WhetherAStepAsksForItself) {
 }
 
 TEST(SrunArguments, WhichStepsOfAJobMayBeNoWorld) {
-  EXPECT_TRUE(may_be_no_world(Arguments{"-n2", "--gpus-per-task=1", "/usr/bin/mpirun", "./a"}));
-  EXPECT_TRUE(may_be_no_world(Arguments{"--pty", "bash"}));
-  EXPECT_FALSE(may_be_no_world(Arguments{"-n2", "--gpus-per-task=1", "python3", "train.py"}));
+  const auto may_be = [](const Arguments& words, const Environment& environment = {}) {
+    return may_be_no_world(environment, words);
+  };
+  EXPECT_TRUE(may_be({"-n2", "--gpus-per-task=1", "/usr/bin/mpirun", "./a"}));
+  EXPECT_TRUE(may_be({"--pty", "bash"}));
+  EXPECT_TRUE(may_be({"-n2", "python3", "-m", "torch.distributed.run", "train.py"}));
+  EXPECT_TRUE(may_be({"-n2", "python3", "-m", "accelerate.commands.launch", "train.py"}));
+  EXPECT_TRUE(may_be({"--ntasks-per-gpu=2", "python3", "train.py"}));
+  EXPECT_TRUE(may_be({"--ntasks-per-tres", "gres/gpu:2", "python3", "train.py"}));
+  EXPECT_TRUE(may_be({"python3", "train.py"}, environment_of({{"SUBMITIT_EXECUTOR", "slurm"}})));
+  EXPECT_FALSE(may_be({"-n2", "--gpus-per-task=1", "python3", "train.py"}));
+  EXPECT_FALSE(may_be({"--ntasks-per-gpu=1", "python3", "train.py"}));
 }
 
 TEST(SrunArguments, Components) {
   EXPECT_TRUE(expects_components(Arguments{"-n1", "a", ":", "-n2", "b"}));
   EXPECT_TRUE(expects_components(Arguments{"--het-group=0,1", "a"}));
+  EXPECT_TRUE(expects_components(Arguments{"--het-g=0,1", "a"}));
   EXPECT_FALSE(expects_components(Arguments{"a:b", "::"}));
 }
 

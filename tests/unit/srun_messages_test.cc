@@ -111,6 +111,7 @@ TEST(Decision, IsReadAsItWasWritten) {
                               .is_observed = false,
                               .salt = 0xfedcba9876543210U,
                               .unusable_master = "nowhere.example",
+                              .endpoint = {"port=auto", "master_addr=%h-ib0"},
                               .reason = "a; b; c"};
       EXPECT_EQ(read_decision(write_decision(id, decision), id), decision);
       EXPECT_EQ(asks_strongly(write_decision(id, decision)), asked == Asked::kStrongly);
@@ -132,11 +133,11 @@ TEST(Decision, HoldsPrintableTextAlone) {
   EXPECT_EQ(read->reason, "??.py is?a Python script");
   decision.reason = std::string(5000, 'x');
   EXPECT_TRUE(read_decision(write_decision(id, decision), id));
-  for (const auto* text : {"4\t12.3\t0\t0\t1\t0\t\t0\ta\nb\t", "4\t12.3\t0\t0\t1\t0\t\t0\t\x1b[31m\t",
-                           "4\t12.3\t2\t0\t0\t0\ta b\t0\t\t"}) {
+  for (const auto* text : {"5\t12.3\t0\t0\t1\t0\t\t0\t\ta\nb\t", "5\t12.3\t0\t0\t1\t0\t\t0\t\t\x1b[31m\t",
+                           "5\t12.3\t2\t0\t0\t0\ta b\t0\t\t\t"}) {
     EXPECT_FALSE(read_decision(text, id)) << text;
   }
-  EXPECT_FALSE(read_decision("4\t12.3\t0\t0\t1\t0\t\t0\t" + std::string(5000, 'x') + "\t", id));
+  EXPECT_FALSE(read_decision("5\t12.3\t0\t0\t1\t0\t\t0\t\t" + std::string(5000, 'x') + "\t", id));
 }
 
 TEST(Decision, OfAnotherStepOrVersionIsNone) {
@@ -144,7 +145,8 @@ TEST(Decision, OfAnotherStepOrVersionIsNone) {
   EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));
   EXPECT_FALSE(read_decision(text, {.job = 13, .step = 3}));
   EXPECT_FALSE(read_decision("1" + text.substr(1), {.job = 12, .step = 3}));
-  for (const auto* other : {"", "\t", "4\t12.3\t2\t0\t0\tzz\t\t0\t\t", "4\t12.3\t9\t0\t0\t0\t\t0\t\t", "4\t12.3\t2"}) {
+  for (const auto* other :
+       {"", "\t", "5\t12.3\t2\t0\t0\tzz\t\t0\t\t\t", "5\t12.3\t9\t0\t0\t0\t\t0\t\t\t", "5\t12.3\t2"}) {
     EXPECT_FALSE(read_decision(other, {.job = 12, .step = 3})) << other;
     EXPECT_FALSE(asks_strongly(other)) << other;
   }

@@ -135,6 +135,9 @@ TEST(StepFacts, AComponentAloneDoesNotGuess) {
 
   auto environment = with(two_by_two(), {{"SLURM_NPROCS", "2"}});
   EXPECT_FALSE(read_task_facts(environment));
+  // srun --preserve-env keeps the numbers of a larger job.
+  environment = with(two_by_two(), {{"SLURM_NPROCS", "8"}, {"SLURM_NTASKS", "8"}});
+  EXPECT_TRUE(read_task_facts(environment));
 }
 
 TEST(StepFacts, ComponentsWithinOneJobDifferInTheirPlace) {

@@ -206,13 +206,19 @@ std::optional<Activation> decide_site(const Settings& settings, const SrunFacts&
   if (step.has_components) return nothing("the step has several components (:)", kAskForIt);
   return std::nullopt;
 }
+
 }  // namespace
+
+bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step) {
+  if (choice.is_off || choice.asked != Asked::kUnasked) return !choice.is_off;
+  return !decide_site(settings, step) && !step.has_terminal;
+}
 
 std::string Activation::line() const { return verdict(decision, hint); }
 
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step) {
-  if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
+  if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}), {}, choice.is_unreadable);
   if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unreachable(choice);
   if (choice.asked == Asked::kStrongly) return asked_for_itself(choice, step);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);

@@ -74,8 +74,12 @@ struct Activation {
 struct UserChoice {
   Asked asked = Asked::kUnasked;
   bool is_off = false;
-  std::string origin;  // "--bootstrap=off", for people
+  bool is_unreadable = false;  // SLURM_BOOTSTRAP=0: counts as off
+  std::string origin;          // "--bootstrap=off", for people
 };
+
+// False where no rule looks at `step.program`.
+bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step);
 
 // Applies the rules that need no call of slurmctld. Nothing: slurmctld's answers decide.
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,

@@ -188,16 +188,25 @@ std::string write_users_bind(const UsersBind& bind) { return write_record(bind);
 
 UsersBind read_users_bind(std::string_view text) { return read_record<UsersBind>(text).value_or(UsersBind()); }
 
-bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](std::string_view word) {
-    const auto name = file_name_of(word);
-    return word == "--pty" || is_launcher_name(name) || has_word(launchers, name, ',');
+bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,
+                     std::string_view launchers) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTasksOfGpu{
+      {{"--ntasks-per-gpu", "SLURM_NTASKS_PER_GPU"}, {"--ntasks-per-tres", "SLURM_NTASKS_PER_TRES"}}};
+  const bool shares_gpus = std::any_of(kTasksOfGpu.begin(), kTasksOfGpu.end(), [&](const auto& count) {
+    const auto tasks = last_word(environment, arguments, count.first, count.second);
+    return parse_unsigned<std::uint32_t>(tasks.substr(tasks.rfind(':') + 1)).value_or(0) > 1;  // "gres/gpu:2"
   });
+  return shares_gpus || environment.has("SUBMITIT_EXECUTOR") ||
+         std::any_of(arguments.begin(), arguments.end(), [&](std::string_view word) {
+           const auto name = file_name_of(word);
+           return word == "--pty" || is_launcher_name(name) || has_word(launchers, name, ',') ||
+                  is_torchrun_module(word) || !launcher_module_reason(word).empty();
+         });
 }
 
 bool expects_components(std::span<const std::string> arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
-    return argument == ":" || argument.starts_with("--het-group") || argument.starts_with("--pack-group");
+    return argument == ":" || argument.starts_with("--het") || argument.starts_with("--pack");
   });
 }
 

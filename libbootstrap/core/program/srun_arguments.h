@@ -38,11 +38,13 @@ UsersBind asked_gpu_binding(const Environment& environment, std::span<const std:
 std::string write_users_bind(const UsersBind& bind);
 UsersBind read_users_bind(std::string_view text);
 
-// True if a word is the name of a launcher, or asks for a terminal: in a job that asks for all its steps, such a step
-// may be left alone. `launchers`: the site's own, separated by commas.
-bool may_be_no_world(std::span<const std::string> arguments, std::string_view launchers = {});
+// True if a step of a job that asks for all its steps may be left alone: a word is the name of a launcher or of its
+// module, or asks for a terminal; tasks share GPUs; or submitit starts them. `launchers`: the site's own, separated by
+// commas.
+bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,
+                     std::string_view launchers = {});
 
-// A step of several components: "srun ... : ..." or --het-group.
+// A step of several components: "srun ... : ..." or --het-group, which srun takes in short, too.
 bool expects_components(std::span<const std::string> arguments);
 
 }  // namespace bootstrap

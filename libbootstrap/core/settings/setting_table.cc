@@ -340,6 +340,35 @@ std::optional<Mode> mode_of(std::string_view value) {
   return settings.mode.value;
 }
 
+bool is_mode_text(std::string_view value) {
+  Settings settings;
+  return apply_mode(settings, value, Source::kOption).has_value();
+}
+
+static bool is_of_endpoint(const SettingSpec& spec) {
+  return spec.name == "master_addr" || spec.name == "port" || spec.name == "port_range";
+}
+
+std::vector<std::string> write_endpoint(const Settings& settings) {
+  std::vector<std::string> endpoint;
+  for (const auto& spec : kSpecs) {
+    if (is_of_endpoint(spec) && spec.source(settings) <= Source::kSite)
+      endpoint.push_back(cat({spec.name, "=", spec.write(settings)}));
+  }
+  return endpoint;
+}
+
+void take_endpoint(Settings& settings, const std::vector<std::string>& endpoint) {
+  for (const std::string_view text : endpoint) {
+    const auto name = text.substr(0, text.find('='));
+    const auto value = text.substr(std::min(text.size(), name.size() + 1));
+    for (const auto& spec : kSpecs) {
+      if (spec.name != name || !is_of_endpoint(spec) || spec.write(settings) == value) continue;
+      (void)spec.apply(settings, value, Source::kSite);
+    }
+  }
+}
+
 bool is_host_name(std::string_view text) {
   constexpr std::size_t kMaxHostName = 255;
   return !text.empty() && text.size() <= kMaxHostName && std::all_of(text.begin(), text.end(), is_host_character);

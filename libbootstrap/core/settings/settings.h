@@ -157,6 +157,7 @@ std::span<const SettingSpec> setting_specs();
 // --bootstrap=, and the mode in a value of it. Nothing: the value is explain alone, or not valid.
 bool is_mode(const SettingSpec& spec);
 std::optional<Mode> mode_of(std::string_view value);
+bool is_mode_text(std::string_view value);  // "on,explain"
 
 // True for letters, digits and "-._:" alone, which host names and addresses consist of.
 bool is_host_name(std::string_view text);
@@ -173,6 +174,11 @@ std::string setting_text(std::string_view name, Source source, std::string_view 
 // Applies one value, or returns the sentence for the user. A lower source never replaces a value of a higher one, so
 // the order of calls does not matter.
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source);
+
+// The site's settings that MASTER_ADDR and MASTER_PORT come from, "port=auto". All nodes take those of srun's host: a
+// change of plugstack.conf reaches one host after the other, and ranks with different ports would wait for each other.
+std::vector<std::string> write_endpoint(const Settings& settings);
+void take_endpoint(Settings& settings, const std::vector<std::string>& endpoint);
 
 // "when=always" as it stands in plugstack.conf. A site chooses steps with when=, and cannot set the mode.
 Status apply_site_argument(Settings& settings, std::string_view argument);

@@ -16,7 +16,7 @@ namespace {
 
 // In front of a decision: a node reads that of its own version alone, and of its own step. In all versions the step is
 // the second field and `asked` the fourth.
-constexpr std::uint32_t kFormat = 4;
+constexpr std::uint32_t kFormat = 5;
 constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};  // by SetUp
 constexpr std::string_view kSetUpPrefix = "set_up:";
 
@@ -29,7 +29,7 @@ struct DecisionRecord {
 auto fields_of(DecisionRecord& record) {
   auto& decision = record.decision;
   return std::tie(record.format, record.step, decision.set_up, decision.asked, decision.is_observed, decision.salt,
-                  decision.unusable_master, decision.is_verbose, decision.reason);
+                  decision.unusable_master, decision.is_verbose, decision.endpoint, decision.reason);
 }
 
 }  // namespace

@@ -37,11 +37,12 @@ enum class SetUp : std::uint8_t {
 struct Decision {
   SetUp set_up = SetUp::kNothing;
   Asked asked = Asked::kUnasked;
-  bool is_verbose = false;      // srun -v: the nodes print what they decide
-  bool is_observed = false;     // when=observe: nothing is set up; `reason` is what `world` would do
-  std::uint64_t salt = 0;       // random: no other user can compute the step's ports; 0: there is none
-  std::string unusable_master;  // the user's MASTER_ADDR, where srun could not resolve it
-  std::string reason;           // for people, short: "bash is a shell"
+  bool is_verbose = false;                 // srun -v: the nodes print what they decide
+  bool is_observed = false;                // when=observe: nothing is set up; `reason` is what `world` would do
+  std::uint64_t salt = 0;                  // random: no other user can compute the step's ports; 0: there is none
+  std::string unusable_master;             // the user's MASTER_ADDR, where srun could not resolve it
+  std::vector<std::string> endpoint = {};  // see write_endpoint()
+  std::string reason;                      // for people, short: "bash is a shell"
 
   bool operator==(const Decision&) const = default;
 };

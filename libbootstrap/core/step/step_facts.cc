@@ -259,8 +259,10 @@ Result<StepFacts> read_task_facts(const Environment& environment, const MpirunCo
   local.host = environment.get("SLURMD_NODENAME").value_or("");
   local.ranks = {*rank};
   local.local_id = environment.number("SLURM_LOCALID");
-  // SLURM_NPROCS is the old name that srun sets to the tasks of the component alone.
-  local.component_size = environment.number("SLURM_NPROCS");
+  // srun sets both to the tasks of the step, but SLURM_NPROCS, the old name, to those of the component alone. Equal
+  // ones are of a step without components, or of the job (srun --preserve-env).
+  const auto tasks = environment.number("SLURM_NPROCS");
+  if (tasks != environment.number("SLURM_NTASKS")) local.component_size = tasks;
   auto facts = read_facts(environment, *id, local);
   if (facts) facts->is_one_task = true;
   return facts;

@@ -99,6 +99,30 @@ def test_a_world_gets_its_row_and_no_more(cluster, options):
     assert {task["JAX_COORDINATOR_PORT"] for task in tasks}.isdisjoint({task["MASTER_PORT"] for task in tasks})
 
 
+def test_a_world_in_a_job_of_more_tasks(cluster):
+    """--preserve-env keeps SLURM_NTASKS of the job: the step has no components."""
+    job = ["salloc", "-Q", "-N1", "-n4", "--gres=gpu:2", "srun", "-E", "-n2", "--gres=gpu:2"]
+    for options in ([], ["--bootstrap=on"]):
+        done = cluster.run([*job, *options, *PYTHON])
+        assert sorted(task.get("RANK") for task in variables(done)) == ["0", "1"], done
+
+
+def test_an_unknown_word_switches_off(cluster):
+    done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP": "0"})
+    assert is_untouched(done, 4), done
+    assert len(told(done)) == 1 and "warning" in told(done)[0] and "SLURM_BOOTSTRAP=0, which is none of on, off," in told(done)[0], done
+
+
+def test_all_nodes_use_the_ports_of_the_submit_host(cluster, site):
+    """A change of plugstack.conf reaches one host after the other."""
+    plugstack = cluster.state / "etc" / "plugstack.conf"
+    old = plugstack.read_text()
+    site("port_range=21000-21000 master_addr=127.0.0.9")
+    with other_file(cluster, "node002", plugstack, old, "plugstack.old"):
+        tasks = variables(srun(cluster, TWO))
+    assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in tasks} == {("127.0.0.9", "21000")}, tasks
+
+
 def test_a_world_is_silent_but_for_srun_v(cluster):
     assert told(srun(cluster, TWO)) == []
     line = ("bootstrap: StepId=ID: SET UP: a GPU for each task, and python3 runs Python code; use --bootstrap=off to run it without the "
@@ -201,8 +225,10 @@ def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
     cluster.write_home("mpirun", "#!/bin/sh\necho gpus=$CUDA_VISIBLE_DEVICES\n")
     line = ["srun", "-Q", "-N1", "-n2", "--gpus-per-task=1"]
     launcher = cluster.run([*line, "./mpirun"], env={"SLURM_BOOTSTRAP": "on"})
+    submitit = cluster.run([*line, "./mpirun"], env={"SLURM_BOOTSTRAP": "on", "SUBMITIT_EXECUTOR": "slurm"})
     stock = cluster.run([*line, "./mpirun"])
     assert sorted(launcher.stdout.split()) == sorted(stock.stdout.split()) and "," not in stock.stdout, (launcher, stock)
+    assert sorted(submitit.stdout.split()) == sorted(stock.stdout.split()), (submitit, stock)
     # Control: a program that is set up sees its peers' GPUs.
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
     trains = cluster.run([*line, "python3", "-c", code], env={"SLURM_BOOTSTRAP": "on"})

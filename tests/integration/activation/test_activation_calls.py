@@ -174,9 +174,9 @@ def test_a_port_that_cannot_be_reserved_ends_only_a_step_that_asked(cluster):
 
 def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
     """Where srun has no plugin, or another version, or the words are of another step, all nodes leave all tasks alone."""
-    rest = "\t2\t0\t0\t31\t\t0\tx\t"
-    texts = {"4\t{}.{}" + rest: True, "3\t{}.{}" + rest: False, "5\t{}.{}" + rest: False, "4\t{}.9" + rest: False,
-             "4\t{}.{}": False, "on": False}  # fmt: skip
+    rest = "\t2\t0\t0\t31\t\t0\t\tx\t"
+    texts = {"5\t{}.{}" + rest: True, "4\t{}.{}" + rest: False, "6\t{}.{}" + rest: False, "5\t{}.9" + rest: False,
+             "5\t{}.{}": False, "on": False}  # fmt: skip
     with cluster.without_plugin():
         job = cluster.allocate("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
         line = ["srun", f"--jobid={job}", "-n4", "--ntasks-per-node=2"]
@@ -188,7 +188,7 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
                 assert is_untouched(done, 4), (text, done)
             assert told(done) == []
         # Of another version, for a step that asked on its own line: one left over from another step counts for nothing.
-        strong = "5\t{}.{}\tanything\t2\tmore"
+        strong = "6\t{}.{}\tanything\t2\tmore"
         done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": strong.format(job, 99)})
         assert is_untouched(done, 4) and told(done) == [], done
         done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": strong.format(job, len(texts) + 1)})
@@ -205,7 +205,7 @@ def test_a_decision_with_a_line_break_is_refused(cluster):
     with cluster.without_plugin():
         job = cluster.allocate("-N1", "-n1", "--gres=gpu:2")
         for step, reason in enumerate(("SEEN", "x\nFORGED error: uid 0", "x" * 3000)):
-            decision = {"SLURM_BOOTSTRAP_DECISION": f"4\t{job}.{step}\t0\t0\t1\t0\t\t0\t{reason}\t"}
+            decision = {"SLURM_BOOTSTRAP_DECISION": f"5\t{job}.{step}\t0\t0\t1\t0\t\t0\t\t{reason}\t"}
             assert cluster.run(["srun", f"--jobid={job}", "true"], env=decision).returncode == 0
         cluster.run(["scancel", job])
     log = "".join(cluster.log(f"slurmd.{node}") for node in cluster.nodes)

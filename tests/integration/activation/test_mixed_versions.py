@@ -14,7 +14,7 @@ from harness import INSIDE, REPOSITORY
 HOSTS = ("head", "node001", "node002")
 # Each host in turn gets the other plugin, and at the end all have it.
 ORDERS = {"nodes first": ("node002", "node001", "head"), "submit host first": ("head", "node001", "node002")}
-FORMAT = "kFormat = 4"
+FORMAT = "kFormat = 5"
 STEP = ("srun", "-N2", "-w", "node001,node002", "--ntasks-per-node=2")
 SHOW = ("sh", "-c", "echo ${RANK:-none}")
 TRAIN = ("python3", "-I", "-S", "-c", "import os; print(os.environ.get('RANK', 'none'))")

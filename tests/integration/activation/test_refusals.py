@@ -126,7 +126,7 @@ def test_plugin_listed_twice_works_once(cluster, how, tally):
 
 def decision(job, step, asked=2):
     """As if srun had decided, where it has no plugin: so the nodes have to see what is wrong with the rest."""
-    return {"SLURM_BOOTSTRAP_DECISION": f"4\t{job}.{step}\t3\t{asked}\t0\t31\t\t0\ta test asks for it\t"}
+    return {"SLURM_BOOTSTRAP_DECISION": f"5\t{job}.{step}\t3\t{asked}\t0\t31\t\t0\t\ta test asks for it\t"}
 
 
 def test_order_that_only_srun_knows(cluster, how):
