@@ -56,7 +56,7 @@ class StepOnNode {
   // The hooks of slurmstepd, by their names. The first three need no object: steps that are not ours have none, and
   // there may be no memory for one.
   static int user_init(spank_t spank);  // facts, plan, ports. Never fails: what went wrong waits for task_init
-  static int task_init(spank_t spank);  // in the forked child, which opens and finds out nothing but its GPUs
+  static int task_init(spank_t spank);  // in the forked child, which finds out its GPUs and cores alone
   // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: the message
   // reached the user, and not the log of slurmd alone.
   static int fail_all_tasks(bool user_knows) noexcept;

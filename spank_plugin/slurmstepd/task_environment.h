@@ -1,5 +1,5 @@
 // The variables of a plan, put into the environment of tasks: of all tasks of the node before they are forked, and of
-// each task in its forked child. The child of a process with threads may do little: it opens, locks and looks up
+// each task in its forked child. The child of a process with threads may do little: here it opens, locks and looks up
 // nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
