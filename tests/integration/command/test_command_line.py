@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,12 @@ def call(*words, **more):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     return subprocess.run([built("libbootstrap/slurm-bootstrap"), *words], capture_output=True, text=True,
                           env=environment, timeout=60, **more)  # fmt: skip
+
+
+def test_a_changed_script_is_embedded_again():
+    ninja = Path(built("build.ninja")).read_text()
+    scripts = (REPOSITORY / "libbootstrap/tools").glob("*/*.py")
+    assert [path.name for path in scripts if f"tools/{path.parent.name}/{path.name}" not in ninja] == []
 
 
 @pytest.mark.parametrize("subcommand", [[], *([name] for name in SUBCOMMANDS)], ids=lambda words: "".join(words) or "all")
