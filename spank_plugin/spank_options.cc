@@ -216,12 +216,12 @@ UserChoice user_choice(const Environment& environment) {
   if (auto choice = choice_of(&Given::by_job, Asked::kWeakly, "the job's ")) return std::move(*choice);
   const auto variable = environment.get("SLURM_BOOTSTRAP");
   if (!variable) return {};
+  const auto specs = setting_specs();
+  Settings unused;
   // In doubt off: "0" and "no" are meant so, and independent runs that become one world train wrongly.
-  if (!is_mode_text(*variable)) {
-    return {.is_off = true,
-            .is_unreadable = true,
-            .origin = cat({"SLURM_BOOTSTRAP=", quote(*variable, 20), ", which is none of on, off, auto and explain,"})};
-  }
+  const auto read =
+      apply_setting(unused, *std::find_if(specs.begin(), specs.end(), is_mode), *variable, Source::kEnvironment);
+  if (!read) return {.is_off = true, .wrong = read.error().message, .origin = {}};
   const auto mode = mode_of(*variable);
   if (!mode || *mode == Mode::kAuto) return {};
   return {.asked = *mode == Mode::kOn ? Asked::kWeakly : Asked::kUnasked,

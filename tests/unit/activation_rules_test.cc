@@ -277,6 +277,11 @@ TEST(Activation, OffWins) {
   const UserChoice off{.asked = Asked::kUnasked, .is_off = true, .origin = "SLURM_BOOTSTRAP=off"};
   EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, off, When::kAlways).line(),
             "NOT SET UP: SLURM_BOOTSTRAP=off switches it off");
+  const UserChoice wrong{.asked = Asked::kUnasked, .is_off = true, .wrong = "X=0 is not valid", .origin = {}};
+  const auto activation = decide(step_of(4, 2), kTwoByTwo, wrong, When::kAlways);
+  EXPECT_EQ(activation.line(), "NOT SET UP: X=0 is not valid, and counts as off");
+  EXPECT_TRUE(activation.needs_warning);
+  EXPECT_FALSE(decide(step_of(4, 2), kTwoByTwo, wrong, When::kAsked).needs_warning) << "nobody would set it up";
 }
 
 TEST(Activation, TheSiteSetsWhichStepsAreSetUp) {

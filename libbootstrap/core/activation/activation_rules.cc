@@ -218,7 +218,10 @@ std::string Activation::line() const { return verdict(decision, hint); }
 
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step) {
-  if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}), {}, choice.is_unreadable);
+  if (!choice.wrong.empty()) {
+    return nothing(cat({choice.wrong, ", and counts as off"}), {}, !decide_site(settings, step));
+  }
+  if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
   if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unreachable(choice);
   if (choice.asked == Asked::kStrongly) return asked_for_itself(choice, step);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);

@@ -74,8 +74,8 @@ struct Activation {
 struct UserChoice {
   Asked asked = Asked::kUnasked;
   bool is_off = false;
-  bool is_unreadable = false;  // SLURM_BOOTSTRAP=0: counts as off
-  std::string origin;          // "--bootstrap=off", for people
+  std::string wrong = {};  // why SLURM_BOOTSTRAP=0 is not valid, which counts as off; else empty
+  std::string origin;      // "--bootstrap=off", for people
 };
 
 // False where no rule looks at `step.program`.

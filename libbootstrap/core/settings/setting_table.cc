@@ -340,11 +340,6 @@ std::optional<Mode> mode_of(std::string_view value) {
   return settings.mode.value;
 }
 
-bool is_mode_text(std::string_view value) {
-  Settings settings;
-  return apply_mode(settings, value, Source::kOption).has_value();
-}
-
 static bool is_of_endpoint(const SettingSpec& spec) {
   return spec.name == "master_addr" || spec.name == "port" || spec.name == "port_range";
 }

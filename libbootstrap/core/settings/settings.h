@@ -157,7 +157,6 @@ std::span<const SettingSpec> setting_specs();
 // --bootstrap=, and the mode in a value of it. Nothing: the value is explain alone, or not valid.
 bool is_mode(const SettingSpec& spec);
 std::optional<Mode> mode_of(std::string_view value);
-bool is_mode_text(std::string_view value);  // "on,explain"
 
 // True for letters, digits and "-._:" alone, which host names and addresses consist of.
 bool is_host_name(std::string_view text);

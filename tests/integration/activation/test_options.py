@@ -158,7 +158,7 @@ def warned(done, name: str) -> None:
     """The step ran, and one line names what is wrong with the variable and is not used."""
     sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     assert done.returncode == 0 and len(sentences) == 1, done
-    assert sentences[0].startswith("bootstrap: warning: StepId=") and f'{name}="' in sentences[0], sentences
+    assert sentences[0].removeprefix("srun: ").startswith("bootstrap: warning: StepId=") and f'{name}="' in sentences[0], sentences
     assert " is not valid: use " in sentences[0] and sentences[0].isascii() and len(sentences[0]) < 400
 
 
