@@ -59,7 +59,7 @@ bool NodeBarrier::lead(std::uint32_t others, Deadline deadline) const {
   while (all && guests.size() < others) {
     all = poll_until(descriptor_.get(), POLLIN, deadline);
     Descriptor guest(all ? ::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC) : -1);
-    // Without a free descriptor the connection stays, and poll(2) would return at once until the deadline.
+    // Without a free descriptor the connection stays, and poll(2) returns at once, also after the deadline.
     if (!guest.is_open() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) all = false;
     if (guest.is_open() && is_same_user(guest.get())) guests.push_back(std::move(guest));
   }
