@@ -26,10 +26,8 @@ def build_other(version, decision_format):
     folder = REPOSITORY / "build" / f"other-{version}"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "source").mkdir(parents=True)
-    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY, check=True,
-                           capture_output=True).stdout
-    subprocess.run(["cpio", "--null", "--pass-through", "--make-directories", "--quiet", folder / "source"], cwd=REPOSITORY, check=True,
-                   input=names)
+    copy = f"git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C '{folder}/source'"
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", copy], cwd=REPOSITORY, check=True)
     numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
     header = "libbootstrap/include/bootstrap/bootstrap.h"
     for path, old, new in (*((header, rf"(BOOTSTRAP_VERSION_{name}) \d+", rf"\1 {number}") for name, number in numbers.items()),
