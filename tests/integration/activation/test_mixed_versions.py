@@ -14,7 +14,7 @@ from harness import INSIDE, REPOSITORY
 HOSTS = ("head", "node001", "node002")
 # Each host in turn gets the other plugin, and at the end all have it.
 ORDERS = {"nodes first": ("node002", "node001", "head"), "submit host first": ("head", "node001", "node002")}
-FORMAT = "kFormat = 5"
+FORMAT = 5
 STEP = ("srun", "-N2", "-w", "node001,node002", "--ntasks-per-node=2")
 SHOW = ("sh", "-c", "echo ${RANK:-none}")
 TRAIN = ("python3", "-I", "-S", "-c", "import os; print(os.environ.get('RANK', 'none'))")
@@ -31,7 +31,7 @@ def build_other(version, decision_format):
     numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
     header = "libbootstrap/include/bootstrap/bootstrap.h"
     for path, old, new in (*((header, rf"(BOOTSTRAP_VERSION_{name}) \d+", rf"\1 {number}") for name, number in numbers.items()),
-                           ("libbootstrap/core/step/srun_messages.cc", FORMAT, f"kFormat = {decision_format}")):
+                           ("libbootstrap/core/step/srun_messages.cc", f"kFormat = {FORMAT}", f"kFormat = {decision_format}")):
         file = folder / "source" / path
         text, count = re.subn(old, new, file.read_text(encoding="utf-8"))
         assert count == 1, path
@@ -78,7 +78,7 @@ def asked(cluster):
 @pytest.mark.parametrize("version", ["1.0.9", "1.9.0"])
 def test_versions_with_one_format_work_together(site, version, order):
     """0 of all steps fail or are half set up: worlds, farms, shells, and steps that ask."""
-    plugin = build_other(version, 4)
+    plugin = build_other(version, FORMAT)
     steps = 0
     try:
         for host in (None, *ORDERS[order]):
@@ -103,7 +103,7 @@ def test_versions_with_one_format_work_together(site, version, order):
 @pytest.mark.parametrize("new", [("head",), ("node002",), ("node001", "node002")], ids=" ".join)
 def test_another_format_sets_up_nothing(site, new):
     """A major release: no step is half set up, an unasked step runs, and one that asks is refused on all nodes."""
-    plugin = build_other("1.9.9", 5)
+    plugin = build_other("1.9.9", FORMAT + 1)
     try:
         for host in new:
             give(site, host, plugin)
