@@ -49,10 +49,10 @@ def site(cluster_factory):
     home = cluster.state / "home/alice"
     (home / "image").symlink_to(IMAGE)
     cluster.write_home("train_ddp.py", (REPOSITORY / "etc/examples/train_ddp.py").read_text(encoding="utf-8"))
-    # What the page does with an image.
-    done = cluster.run(["bash", "-c", "\n".join(line for line in BLOCK.splitlines() if line.startswith(("touch", "mkdir")))], user="root")
-    assert done.returncode == 0, done.stderr
     subprocess.run(["chown", "-hR", f"{ALICE}:{ALICE}", IMAGE], check=True)
+    # What the page does with an image.
+    done = cluster.run(["bash", "-ec", "\n".join(line for line in BLOCK.splitlines() if line.startswith(("touch", "mkdir")))])
+    assert done.returncode == 0, done.stderr
     for node in cluster.nodes:
         script = f"echo alice:{10 * ALICE}:65536 > /tmp/ids; mount --bind /tmp/ids /etc/subuid; mount --bind /tmp/ids /etc/subgid"
         assert cluster.run(["bash", "-ec", script], user="root", node=node).returncode == 0
