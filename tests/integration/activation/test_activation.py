@@ -222,10 +222,11 @@ def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster)
 
 
 def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
-    cluster.write_home("mpirun", "#!/bin/sh\necho gpus=$CUDA_VISIBLE_DEVICES\n")
+    for name in ("mpirun", "program"):
+        cluster.write_home(name, "#!/bin/sh\necho gpus=$CUDA_VISIBLE_DEVICES\n")
     line = ["srun", "-Q", "-N1", "-n2", "--gpus-per-task=1"]
     launcher = cluster.run([*line, "./mpirun"], env={"SLURM_BOOTSTRAP": "on"})
-    submitit = cluster.run([*line, "./mpirun"], env={"SLURM_BOOTSTRAP": "on", "SUBMITIT_EXECUTOR": "slurm"})
+    submitit = cluster.run([*line, "./program"], env={"SLURM_BOOTSTRAP": "on", "SUBMITIT_EXECUTOR": "slurm"})
     stock = cluster.run([*line, "./mpirun"])
     assert sorted(launcher.stdout.split()) == sorted(stock.stdout.split()) and "," not in stock.stdout, (launcher, stock)
     assert sorted(submitit.stdout.split()) == sorted(stock.stdout.split()), (submitit, stock)
