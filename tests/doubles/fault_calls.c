@@ -175,7 +175,6 @@ FAULT(spank_err_t, spank_option_register, (spank_t spank, struct spank_option* o
 FAULT(int, faccessat, (int folder, const char* path, int mode, int flags), (folder, path, mode, flags),
       WITH(EACCES, -1))
 FAULT(int, bind, (int socket, const struct sockaddr* name, socklen_t size), (socket, name, size), WITH(EADDRINUSE, -1))
-FAULT(int, clock_gettime, (clockid_t clock, struct timespec* time), (clock, time), WITH(EINVAL, -1))
 FAULT(int, eventfd, (unsigned count, int flags), (count, flags), WITH(EMFILE, -1))
 FAULT(int, eventfd_write, (int file, eventfd_t count), (file, count), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))

@@ -60,13 +60,19 @@ def pytest_collection_modifyitems(config, items):
 # srun ends a step when its connection to slurmstepd, over which output comes, is reset: `_server_read` of Slurm's step_io.c.
 # No plugin is asked then. It was seen on machines with many more programs than cores.
 OF_SLURM = re.compile(r"srun: error: .*step_launch_notify_io_failure: aborting, io error with slurmstepd on node \d+")
+# Characters of a failure. Python's XML parser takes minutes for a text of some megabytes.
+LONGEST_FAILURE = 100_000
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure of Slurm's own is counted apart, as skipped."""
+    """A failure of Slurm's own is counted apart, as skipped. Of a long text the begin and the end are kept."""
     report = (yield).get_result()
-    found = OF_SLURM.search(report.longreprtext) if report.failed else None
+    text = report.longreprtext if report.failed else ""
+    if len(text) > LONGEST_FAILURE:
+        half = LONGEST_FAILURE // 2
+        report.longrepr = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+    found = OF_SLURM.search(text)
     if found:
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1], f"Slurm's own failure: {found[0]}")
 
