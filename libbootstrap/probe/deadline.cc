@@ -3,7 +3,6 @@
 #include "probe/deadline.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -23,6 +22,25 @@ bool poll_until(int descriptor, short events, Deadline deadline) {
     if (count > 0) return true;
     if (count == 0 || errno != EINTR) return false;
   }
+}
+
+int start_thread(pthread_t& thread, void* (*run)(void*), void* argument) {
+  constexpr std::size_t kMostStack = 8 << 20;
+  pthread_attr_t attributes;
+  if (const int error = pthread_attr_init(&attributes); error != 0) return error;
+  std::size_t stack = 0;
+  if (pthread_attr_getstacksize(&attributes, &stack) == 0 && stack > kMostStack) {
+    (void)pthread_attr_setstacksize(&attributes, kMostStack);
+  }
+  // A thread begins with its creator's mask.
+  sigset_t all;
+  sigset_t before;
+  (void)sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(&thread, &attributes, run, argument);
+  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  (void)pthread_attr_destroy(&attributes);
+  return error;
 }
 
 struct AbandonableThread::State {
@@ -63,15 +81,7 @@ Status AbandonableThread::start(std::function<void()> work) {
   auto state = std::make_shared<State>();
   state->work = std::move(work);
   auto owner = std::make_unique<std::shared_ptr<State>>(state);
-  // A thread begins with its creator's mask: with all signals blocked, the program's threads alone receive them, and so
-  // it is for threads that libraries start from this one.
-  sigset_t all;
-  sigset_t before;
-  (void)sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&state->thread, nullptr, State::run_owned, owner.get());
-  (void)pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0) {
+  if (const int error = start_thread(state->thread, State::run_owned, owner.get()); error != 0) {
     return fail(ErrorCode::kUnavailable, cat({"cannot start a thread (error ", std::to_string(error),
                                               "); raise the limit of processes (ulimit -u)"}));
   }

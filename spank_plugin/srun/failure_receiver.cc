@@ -24,6 +24,7 @@
 
 #include "core/step/failure.h"
 #include "core/util/text.h"
+#include "probe/deadline.h"
 #include "probe/files.h"
 #include "probe/port_reservation.h"
 #include "probe/process_state.h"
@@ -152,16 +153,7 @@ extern "C" void* run_receiver(void* receiver) {
   return nullptr;
 }
 
-// All signals stay with srun's own threads.
-bool FailureReceiver::start() {
-  sigset_t all;
-  sigset_t before;
-  (void)::sigfillset(&all);
-  if (::pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
-  const bool is_started = ::pthread_create(&thread_, nullptr, run_receiver, this) == 0;
-  (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return is_started;
-}
+bool FailureReceiver::start() { return start_thread(thread_, run_receiver, this) == 0; }
 
 bool FailureReceiver::end() {
   (void)::eventfd_write(stop_.get(), 1);

@@ -97,7 +97,7 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
   const bool has_folder = has_chdir(srun_options, environment);
-  auto found = call_with_deadline<Program>(
+  auto found = call_in_time<Program>(
       "reading the program",
       [program, environment, has_folder, nodes, launchers = settings.launchers.value,
        trainers = settings.trainers.value] {
@@ -143,6 +143,8 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
+  step.is_explained = step.is_verbose || settings.explain.value || settings.log.value ||
+                      settings.when.value == When::kObserve || process_settings(environment).debug.value;
   if (needs_program(choice, settings, step)) {
     step.program = find_program(words, program, environment, settings, step.nodes, deadline);
   }

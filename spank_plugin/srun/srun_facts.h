@@ -2,15 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/activation/activation_rules.h"
 #include "core/util/environment.h"
+#include "core/util/result.h"
 #include "probe/deadline.h"
 #include "spank_api.h"
 
 namespace bootstrap {
+
+// Where no thread can start (a limit of processes or of memory), the caller does the work itself.
+template <class Value>
+Result<Value> call_in_time(std::string_view what, std::function<Result<Value>()> work, Deadline deadline) {
+  auto result = call_with_deadline<Value>(what, work, deadline);
+  return result || result.error().code != ErrorCode::kUnavailable ? std::move(result) : work();
+}
 
 // /proc/self/cmdline, without its first word.
 std::vector<std::string> own_command_line();

@@ -188,7 +188,7 @@ std::string host_of_first_rank(const std::vector<ComponentText>& components) {
 
 ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
   const auto own = std::min(deadline, std::chrono::steady_clock::now() + kLookUpTime);
-  return call_with_deadline<ResolvedName>(
+  return call_in_time<ResolvedName>(
              "the look-up", [name] { return look_up(name); }, own)
       .value_or(ResolvedName{});
 }
@@ -265,7 +265,7 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
   const auto questions = questions_of(numbers, environment, settings, !activation, step.nodes, choice.asked);
-  auto got = call_with_deadline<Answers>(
+  auto got = call_in_time<Answers>(
       "the calls of slurmctld", [questions] { return ask(questions); }, deadline);
   if (got) answers = std::move(*got);
   if (!activation && !got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");

@@ -233,6 +233,19 @@ TEST(Activation, RulesThatNeedNoCall) {
   }
 }
 
+TEST(Activation, TheProgramOfASingleTaskIsReadOnlyForAnExplanation) {
+  const auto reads = [](SrunFacts step, const UserChoice& choice = kNobody, When when = When::kWorld) {
+    return needs_program(choice, settings_of(when), step);
+  };
+  EXPECT_TRUE(reads(step_of(2, 1)));
+  EXPECT_FALSE(reads(step_of(1, 1)));
+  EXPECT_TRUE(reads(step_of(1, 1), kLine));
+  EXPECT_TRUE(reads(step_of(1, 1), kNobody, When::kGpu));
+  auto explained = step_of(1, 1);
+  explained.is_explained = true;
+  EXPECT_TRUE(reads(explained));
+}
+
 TEST(Activation, AnyStepThatAsksIsSetUp) {
   for (const auto kind : {ProgramKind::kTraining, ProgramKind::kLauncher, ProgramKind::kShell, ProgramKind::kUnseen}) {
     auto step = step_of(1, 1, kind);

@@ -42,6 +42,23 @@ TEST(AbandonableThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
   EXPECT_TRUE(watched.expired());  // destroyed before the thread's end is visible
 }
 
+// What `ulimit -s` gives to all threads of a program that starts.
+TEST(AbandonableThread, StartsAlsoWhereTheUserWantsMoreStackThanThereIs) {
+  pthread_attr_t users;
+  ASSERT_EQ(pthread_getattr_default_np(&users), 0);
+  std::size_t before = 0;
+  ASSERT_EQ(pthread_attr_getstacksize(&users, &before), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&users, std::size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&users), 0);
+  AbandonableThread worker;
+  const auto started = worker.start([] {});
+  ASSERT_EQ(pthread_attr_setstacksize(&users, before), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&users), 0);
+  (void)pthread_attr_destroy(&users);
+  EXPECT_TRUE(started) << started.error().message;
+  EXPECT_TRUE(worker.wait_until(steady_clock::now() + seconds(10)));
+}
+
 TEST(AbandonableThread, GetsNoSignalsAndLeavesTheCallersMaskAlone) {
   sigset_t before;
   ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &before), 0);

@@ -211,7 +211,8 @@ std::optional<Activation> decide_site(const Settings& settings, const SrunFacts&
 
 bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step) {
   if (choice.is_off || choice.asked != Asked::kUnasked) return !choice.is_off;
-  return !decide_site(settings, step) && !step.has_terminal;
+  const bool can_be_set_up = step.tasks > 1 || takes_any_shape(settings);
+  return !decide_site(settings, step) && !step.has_terminal && (can_be_set_up || step.is_explained);
 }
 
 std::string Activation::line() const { return verdict(decision, hint); }

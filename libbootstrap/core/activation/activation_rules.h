@@ -50,6 +50,7 @@ struct SrunFacts {
   bool has_components = false;  // a heterogeneous step
   bool has_own_export = false;  // --export without what srun has to hand over
   bool is_verbose = false;      // srun -v
+  bool is_explained = false;    // the reason is shown or logged somewhere
   bool is_submitit = false;     // submitit starts it
   std::string partition;        // empty: not known
   Program program;
