@@ -29,7 +29,8 @@ class Files : public ProgramFiles {
   ProgramHead head(const std::string& path) const override {
     static const std::map<std::string, std::string> kFiles{
         {"/usr/bin/env", kElf},
-        {"/usr/bin/hostname", kElf},
+        {"/usr/bin/nvcc-made", kElf},
+        {"./test", kElf},
         {"/usr/bin/gmx", kElf},
         {"/usr/bin/stat", kElf},
         {"/usr/bin/test", kElf},
@@ -96,7 +97,7 @@ struct Rows {
 
 const Rows kRows[] = {
     {"the program itself", K::kTraining, R"(
-./train | bin/train --gpus 2 | hostname | gmx mdrun | local-prog | train.py | pip-script | ./trainer | ./trainer-S | ./trainer-uv
+./train | bin/train --gpus 2 | nvcc-made | gmx mdrun | local-prog | train.py | pip-script | ./trainer | ./trainer-S | ./trainer-uv | ./test
 python3 train.py | python train.py --launcher slurm | /opt/conda/bin/python3.11 -u train.py | python3 -uB -X dev -W ignore train.py
 python3 -c pass | python3 -m my.package.train | python3 | pypy3 x.py | ipython3 train.py | /home/me/shim/python3 train.py
 ./train --backend ray --epochs 3 | ./train --config ./settings.sh | gmx mdrun -o /scratch/new | slurm-bootstrap run -- bash
@@ -121,7 +122,7 @@ shifter --image=x ./folds.sh
 ./wrap ./folds.sh | ./wrap --opt ./folds.sh | ./trainer run ./folds.sh | ./wrap -v bash -c x | ./wrap -- sh -c x | ./wrap -x perl x.pl
 ./wrap make -j4 | ./wrap -n 4 parallel ./train | ./trainer accelerate launch t.py | ./train lock bash -c ./train
 ./train /opt/bin/accelerate launch
-numactl --show | nice run
+numactl --show | nice run | rm -rf x | /bin/hostname | test -f x | julia-1.10 x.jl | octave-cli-8.2 x.m
 )"},
     {"what srun cannot see", K::kUnseen, R"(
 /nowhere/train | ./not-there | train-not-in-path | ./image.sif python3 t.py | env -C /tmp ./train | nice /local/run | nice -5 /local/farm
@@ -254,7 +255,7 @@ TEST(Program, IsJudgedByItsCommandLine) {
 TEST(Program, ARelativeNameIsUnseenIfSrunChangesItsFolder) {
   EXPECT_EQ(program_of("./train", user_environment(), true).kind, K::kUnseen);
   EXPECT_EQ(program_of("local-prog", user_environment(), true).kind, K::kUnseen);
-  EXPECT_EQ(program_of("hostname", user_environment(), true).kind, K::kTraining);
+  EXPECT_EQ(program_of("nvcc-made", user_environment(), true).kind, K::kTraining);
   EXPECT_EQ(program_of("python3 t.py", user_environment(), true).kind, K::kTraining);
 }
 

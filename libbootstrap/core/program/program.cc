@@ -73,6 +73,7 @@ class Scan {
     if (words_.empty() || words_[0].empty()) return {K::kUnseen, "", "its command line names no program"};
     const std::string first(name_at(0));
     if (auto named = judge_name(0)) return std::move(*named);
+    if (is_system_command(words_[0])) return judged(K::kScript, first, " is a command of the system");
     if (is_python(first)) return judge_python(0);
     if (is_python_script(first)) return judged(K::kTraining, first, " is a Python script");
     const auto file = find(0);

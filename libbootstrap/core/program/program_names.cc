@@ -94,6 +94,16 @@ constexpr std::string_view kInterpreters =
     "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
     "groovy awk gawk mawk sed guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
 
+// Commands of the system that jobs run on their nodes before and after a training: coreutils, procps, archivers.
+constexpr std::string_view kSystemCommands =
+    "cat chgrp chmod chown cmp cp cut date dd df diff dir dirname du echo egrep fgrep file free grep gunzip gzip head "
+    "hostid hostname id install kill killall last ldd ln ls lsmod lsof lspci md5sum mkdir mkfifo mktemp mount "
+    "mountpoint "
+    "mv nproc paste pgrep pidof ping pkill printf ps pwd readlink realpath rm rmdir rsync scp seq sha256sum sha512sum "
+    "shuf sleep sort stat sync tac tail tar tee test top touch tr truncate umount uname uniq unlink unzip uptime "
+    "vmstat "
+    "wc wget who whoami xz zcat zip zstd";
+
 constexpr std::string_view kClear =
     "bash sh dash zsh ksh csh tcsh fish mpirun mpiexec prterun orterun srun torchrun accelerate deepspeed horovodrun";
 
@@ -184,7 +194,17 @@ bool is_shell(std::string_view name) noexcept {
   return has_word(kShells, name) || (has_word(kShells, stem) && is_numbered(name, stem, "0123456789.-"));
 }
 
+bool is_system_command(std::string_view word) noexcept {
+  for (const std::string_view folder : {"/bin/", "/usr/bin/"}) {
+    if (word.starts_with(folder)) word.remove_prefix(folder.size());
+  }
+  return has_word(kSystemCommands, word);
+}
+
 bool is_interpreter(std::string_view name) noexcept {
+  const auto base = name.substr(0, name.find_last_not_of("0123456789.") + 1);  // julia-1.10, octave-cli-8.2
+  const bool is_versioned = base.ends_with('-') && name.find('.', base.size()) != std::string_view::npos;
+  if (is_versioned && has_word(kInterpreters, base.substr(0, base.size() - 1))) return true;
   const auto stem = name.substr(0, name.find_first_of("0123456789."));  // perl5.36, lua5.4
   return has_word(kInterpreters, name) ||
          (has_word("perl lua ruby tclsh php", stem) && is_numbered(name, stem, "0123456789."));

@@ -23,9 +23,10 @@ std::string names_of_launcher_modules();
 std::string names_of_shells();
 
 bool is_shell(std::string_view name) noexcept;
-bool is_interpreter(std::string_view name) noexcept;    // of another language than Python: perl, Rscript
-bool is_python(std::string_view name) noexcept;         // python3, python3.11, pypy3, ipython3
-bool is_python_script(std::string_view name) noexcept;  // train.py
+bool is_interpreter(std::string_view name) noexcept;     // of another language than Python: perl, Rscript
+bool is_system_command(std::string_view word) noexcept;  // rm, /bin/hostname; not ./test, which is the user's
+bool is_python(std::string_view name) noexcept;          // python3, python3.11, pypy3, ipython3
+bool is_python_script(std::string_view name) noexcept;   // train.py
 
 // Of a shell or a launcher: no common word, so that it counts wherever it stands among the arguments of a program.
 bool is_clear_name(std::string_view name) noexcept;

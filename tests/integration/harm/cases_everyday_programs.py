@@ -6,7 +6,7 @@ from harm_case import UNSEEN, WEEK, Site, rows
 
 DAILY = rows(
     "a site's week",
-    ("hostname", WEEK, "srun hostname.", "srun -N2 -n4 hostname"),
+    ("hostname", WEEK, "srun hostname.", "srun -N2 -n4 hostname; ready; $W4 rm -rf x 2>&1 | wc -l"),
     ("labelled", WEEK, "srun -l with GPUs.", "$W4 -l hostname"),
     ("bash_env", WEEK, "The environment of shells in a world's shape.", '$W4 bash -c "$SHOW"'),
     ("sh_script_env", WEEK, "The environment of a script of the user's in a world's shape.", "$W4 $P/show_env.sh"),
@@ -98,7 +98,7 @@ $L1 --task-prolog=$OUT/program --task-epilog=$OUT/program true; cat seen"""),
     ("cpu_bind_map", WEEK, "--cpu-bind with a map.", "$L2 --cpu-bind=map_cpu:1,0 bash -c 'taskset -cp $$ | sed s/.*:// '"),
     ("affinity", WEEK, "The cores of tasks.", "$W4 -c2 bash -c 'grep Cpus_allowed_list /proc/self/status'"),
     ("gres_flags", WEEK, "--gres-flags=enforce-binding.", '$L2 --gres-flags=enforce-binding bash -c "$SHOW"'),
-    ("ulimits", "fine already", "Tight limits.", "ulimit -n 40; $W4 bash -c 'ulimit -n; ulimit -c'"),
+    ("ulimits", "fine already", "Tight limits.", "ulimit -n 40; $W4 bash -c 'ulimit -n; ulimit -c'; ready; ulimit -s 2000000 -v 2000000; $W4 --propagate=NONE sh -c 'echo cpu'"),
     ("ulimit_world", "fine already", "Tight limits of a world.",
      "ulimit -n 40; $W4 python3 -c 'import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))'"),
     ("descriptors", WEEK, "Open descriptors of a task.", "$W4 bash -c 'ls /proc/self/fd | wc -l'"),
