@@ -35,6 +35,8 @@ def run_case(cluster, case, name):
     command = [program("exchange_probe"), "--timeout", str(int(DEADLINE * 1000)), "--rounds", str(ROUNDS)]
     command += ["--victim", str(PLACES[case.place]), "--fault", case.fault]
     command += ["--before", str(case.before), "--delay", str(case.delay)]
+    # On a busy machine a rank may start later than others by more than DEADLINE: that is no fault of the first round.
+    command += ["--timed-from", str(min(case.before, ROUNDS - 1))]
     step = run_step(cluster, NODES, PER_NODE, *command, options=options, limit=LIMIT)
     if is_held(step):
         release(cluster, name)
@@ -99,7 +101,7 @@ def test_ranks_of_a_node_are_one_item(faults_cluster):
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 6])
 def test_a_rank_that_does_not_call_again_is_named_by_all(faults_cluster, before):
     """From the third round on the servers have values of earlier rounds, which must not be taken for absence."""
-    fault = ("--fault", "sleep", "--seconds", "8", "--victim", "4", "--before", str(before))
+    fault = ("--fault", "sleep", "--seconds", "8", "--victim", "4", "--before", str(before), "--timed-from", str(before))
     step = run_step(faults_cluster, 2, 3, program("exchange_probe"), "--rounds", "7", "--timeout", "3000", *fault, keeps_hint=True)
     named = re.findall(r"missing: .*", step.stdout + step.stderr)
     assert len(named) == 5 and set(named) == {f"missing: rank 4 (node002, local rank 1){HINT}"}, step
@@ -145,7 +147,7 @@ def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
       1) fault="--victim 1 --fault sleep --before 2 --seconds 1 --timeout 20000" ;;
       *) fault="--timeout 4000" ;;
     esac
-    LD_PRELOAD=libmpi.so.40 exec {program("exchange_probe")} --rounds 3 $fault"""
+    LD_PRELOAD=libmpi.so.40 exec {program("exchange_probe")} --rounds 3 --timed-from 2 $fault"""
     loads_mpi = faults_cluster.run(["sh", "-c", "LD_PRELOAD=libmpi.so.40 exec true"])
     if loads_mpi.stderr:
         pytest.skip("Open MPI is not installed")
@@ -157,7 +159,7 @@ def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
 
 def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster):
     """SIGCONT after the others gave up: that rank fails, too, and in time."""
-    probe = f"{program('exchange_probe')} --timeout 2000 --rounds 2"
+    probe = f"{program('exchange_probe')} --timeout 2000 --rounds 2 --timed-from 1"
     stopped = f"{probe} --victim 3 --fault stop --before 1 & sleep 7; kill -CONT $!; wait $!"
     script = f"if ((SLURM_PROCID == 3)); then {stopped}; else exec {probe}; fi"
     step = run_step(faults_cluster, 2, 2, "bash", "-c", script)

@@ -202,6 +202,15 @@ def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
             step.communicate(timeout=30)
 
 
+def test_after_a_killed_helper_the_next_call_is_refused(pmi1_cluster):
+    """srun may still count its rank. A helper with libpmi in it has begun. Rank 1 never joins, so that no call ends before."""
+    kill = "until kill -9 $(grep -ls '/libpmi[.]so' /proc/[0-9]*/maps | cut -d/ -f3); do sleep 0.1; done 2> /dev/null"
+    script = f"[ $SLURM_PROCID = 1 ] && exit; {kill} & exec /usr/bin/python3 -c {shlex.quote(UPGRADED)} {inside(LIBRARY)} call,call"
+    step = run_step(pmi1_cluster, 2, 1, "bash", "-c", script, options=NO_PMIX)
+    killed, refused = step.stdout.splitlines()
+    assert "it ended without an answer" in killed and refused.endswith(SPOILED), step
+
+
 def test_a_program_that_speaks_pmi1_itself_does_so_before_and_after(pmi1_cluster):
     words = ("own", "ours", "own", "ours", "ours", "own")
     step = run_program(pmi1_cluster, *words)

@@ -153,6 +153,13 @@ def test_in_a_heterogeneous_step(site):
     assert (found[2], found[4], found[5]) == ("3", "1", "exit code 9")
 
 
+def test_an_asked_heterogeneous_step_can_save_in_each_component(site):
+    """The second one is ready before the first one fails."""
+    done = script(site, f"srun {ASKED} --bootstrap-grace=1 -N1 sh -c 'until [ -e ready ]; do sleep 0.1; done; exit 3' : "
+                        "-N1 sh -c 'trap \"echo saved; exit\" TERM; touch ready; sleep 60'")
+    assert done.stdout == "saved\n" and ENDED.fullmatch("".join(ours(done))), done
+
+
 def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
     """The port is taken on the node of rank 0; the ranks of the other one would sleep for ten minutes."""
     hold = "import socket, time; s = socket.create_server(('', 31901)); print('ready', flush=True); time.sleep(600)"

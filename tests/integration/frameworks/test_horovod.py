@@ -22,7 +22,7 @@ RUN = (COMMAND, "run", "--horovod", "--")
 
 # A rank: leaves its step and host at the server, as Horovod's Gloo does with its address, and reads those of all ranks.
 MEET = """
-import os, time, urllib.error, urllib.request
+import contextlib, os, time, urllib.error, urllib.request
 
 names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 rank, size, local_rank, local_size, cross_rank, cross_size = (int(os.environ[f"HOROVOD_{name}"]) for name in names)
@@ -46,7 +46,12 @@ def gather(scope):
 found = gather("global")
 assert found.count(own) == local_size and found[:rank].count(own) == local_rank, found
 assert len({one.split()[0] for one in found}) == 1, found
-gather("end")  # the server ends with rank 0
+# The server ends with rank 0, which therefore waits for the others. It may end before it has answered the last one.
+if rank == 0:
+    gather("end")
+else:
+    with contextlib.suppress(OSError):
+        ask("end", rank, data=own.encode(), method="PUT")
 os.write(1, f"rank {rank} of {size} local {local_rank}/{local_size} cross {cross_rank}/{cross_size}\\n".encode())
 """
 

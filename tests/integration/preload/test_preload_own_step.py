@@ -154,6 +154,8 @@ def test_one_torchrun_on_each_node_gets_its_own_row(bare):
     assert done.stdout == "PET_NNODES=2\n" * 2, done
     told = run_steps(bare, f"srun -Q -N2 -n2 {preloading()} ~/torchrun --standalone train.py")
     assert told.stdout == "\n" * 2, told
+    alone = run_steps(bare, f"SLURM_BOOTSTRAP=on srun -Q -N1 -n1 {preloading()} ~/torchrun train.py")
+    assert alone.stdout == "\n", alone
 
 
 def test_two_copies_are_one(bare):

@@ -30,6 +30,7 @@ struct Options {
   int rounds = 1;
   std::size_t bytes = 128;
   int timeout_ms = 0;
+  int timed_from = 0;  // the first round with that timeout; earlier ones have the default: ranks may start late
   int victim = -1;
   std::string fault;    // what happens to the victim
   int before = 0;       // in front of this round; as many as there are rounds: after the last
@@ -47,6 +48,7 @@ Options parse(int count, char** words) {
     if (name == "--rounds") options.rounds = std::atoi(value);
     if (name == "--bytes") options.bytes = std::strtoul(value, nullptr, 10);
     if (name == "--timeout") options.timeout_ms = std::atoi(value);
+    if (name == "--timed-from") options.timed_from = std::atoi(value);
     if (name == "--victim") options.victim = std::atoi(value);
     if (name == "--fault") options.fault = value;
     if (name == "--before") options.before = std::atoi(value);
@@ -156,23 +158,30 @@ bool open_own_session() {
   return reinterpret_cast<Init*>(found)(nullptr, nullptr, 0) == 0;
 }
 
+// Null, with the reason on standard error, if it cannot be opened.
+bootstrap_t* open_job(int timeout_ms) {
+  bootstrap_options_t settings = BOOTSTRAP_OPTIONS_INIT;
+  settings.timeout_ms = timeout_ms;
+  bootstrap_t* job = nullptr;
+  if (bootstrap_open(&job, &settings) == BOOTSTRAP_OK) return job;
+  (void)std::fprintf(stderr, "%s\n", bootstrap_last_error());
+  return nullptr;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   const Options& options = of_this_run = parse(count, words);
   if (options.session == "own" && !open_own_session()) return 5;
-  bootstrap_options_t settings = BOOTSTRAP_OPTIONS_INIT;
-  settings.timeout_ms = options.timeout_ms;
-  bootstrap_t* job = nullptr;
-  if (bootstrap_open(&job, &settings) != BOOTSTRAP_OK) {
-    (void)std::fprintf(stderr, "%s\n", bootstrap_last_error());
-    return 3;
-  }
-  const int rank = bootstrap_rank(job);
+  bootstrap_t* const timed = open_job(options.timeout_ms);
+  bootstrap_t* const untimed = options.timed_from > 0 ? open_job(0) : timed;
+  if (timed == nullptr || untimed == nullptr) return 3;
+  const int rank = bootstrap_rank(timed);
   const Files files = open_files();
   const auto start = steady_clock::now();
   for (int round = 0; round < options.rounds; ++round) {
     if (rank == options.victim && round == options.before) suffer_soon(options.delay_ms);
+    bootstrap_t* const job = round < options.timed_from ? untimed : timed;
     const auto call = steady_clock::now();
     const bool is_done =
         options.mode == "barrier" ? bootstrap_barrier(job) == BOOTSTRAP_OK : exchange_round(job, round, options.bytes);
@@ -187,10 +196,11 @@ int main(int count, char** words) {
   const auto took = milliseconds_since(start);
   const Files after = files_left_open(files);
   (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %zu before and %zu after%s\n", rank,
-                    bootstrap_size(job), options.rounds, took, files.size(), after.size(),
+                    bootstrap_size(timed), options.rounds, took, files.size(), after.size(),
                     changes(files, after).c_str());
   (void)std::fflush(stdout);
-  bootstrap_close(job);
+  bootstrap_close(timed);
+  if (untimed != timed) bootstrap_close(untimed);
   if (rank == options.victim && options.before == options.rounds) suffer_soon(options.delay_ms);
   return 0;
 }
