@@ -69,22 +69,25 @@ TEST(GpuRequest, OfTheWholeStepCountsIfEachNodeOfItsJobHasTheSameNumber) {
     const char* step;
     std::vector<std::string> nodes;
     std::optional<std::uint32_t> per_node;
+    std::uint32_t node_count = 2;
   } rows[] = {
       {"gres:gpu:4", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0,3)"}, 2},
       {"gres/gpu:8", {"gpu:a100:4(IDX:0-3)", "gpu:a100:4(IDX:0-3)"}, 4},
       {"gres/gpu:a100:8", {"gpu:a100:4(IDX:0-3),nic:1(IDX:0)", "gpu:a100:4(IDX:0-3)"}, 4},
       {"gres:gpu:4", {"gpu:3(IDX:0-2)", "gpu:1(IDX:0)"}, std::nullopt},
+      {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, 2, 3},
+      {"gres:gpu:5", {"gpu:2(IDX:0-1)", "gpu:1(IDX:0)", "gpu:2(IDX:0-1)"}, std::nullopt, 3},
       {"gres:gpu:2", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},  // a part of its job
       {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},
       {"gres:gpu:4", {"gpu:1g.5gb:2(IDX:0-1)", "gpu:1g.5gb:2(IDX:0-1)"}, std::nullopt},
       {"gres:gpu:4", {"", ""}, std::nullopt},
       {"gres:gpu:4", {"gpu:2(IDX:0-1", "gpu:2("}, 2},
   };
-  for (const auto& [step, nodes, per_node] : rows) {
+  for (const auto& [step, nodes, per_node, node_count] : rows) {
     auto request = of("", &TresRequest::per_step, step);
     request.job_nodes = nodes;
-    EXPECT_TRUE(needs_job_nodes(request, 2));
-    const auto found = read_gpu_request(request, 2);
+    EXPECT_TRUE(needs_job_nodes(request, node_count));
+    const auto found = read_gpu_request(request, node_count);
     EXPECT_EQ(found.per_node, per_node) << step << " " << nodes.front();
     EXPECT_TRUE(found.has_gpus);
     EXPECT_EQ(found.reason.empty(), per_node.has_value());

@@ -151,6 +151,28 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
   }
 }
 
+// Values that cannot be right are replaced in user_init or task_init, and MASTER_PORT is kept.
+TEST(PluginFailures, AStepThatDidNotAskGetsTheUsersValuesBack) {
+  const std::pair<const char*, const char*> users[] = {
+      {"RANK", "7"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29501"}};
+  const auto outcome = outcome_in_child([&users] {
+    auto environment = job_environment(world(Asked::kUnasked));
+    auto& task = spank_double().task_environment;
+    for (const auto& [name, value] : users) {
+      environment.set(name, value);
+      task[name] = value;
+    }
+    enter_step(environment);
+    start_node();
+    EXPECT_EQ(task["WORLD_SIZE"] + task["MASTER_ADDR"], "4node001");
+    deny("setenv LOCAL_RANK");
+    start_task(0, 0);
+    for (const auto& [name, value] : users) EXPECT_EQ(task[name], value) << name;
+  });
+  EXPECT_EQ(outcome.status, kDone) << outcome.printed;
+  expect_words(outcome.printed, "the task starts as without the plugin");
+}
+
 // No memory in task_init, when some of its variables are set.
 TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
   for (const auto asked : {Asked::kUnasked, Asked::kStrongly}) {

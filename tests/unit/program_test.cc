@@ -128,7 +128,7 @@ numactl --show | nice run | rm -rf x | /bin/hostname | test -f x | julia-1.10 x.
 /nowhere/train | ./not-there | train-not-in-path | ./image.sif python3 t.py | env -C /tmp ./train | nice /local/run | nice -5 /local/farm
 perf stat /local/farm | conda run -n other ctrain | conda activate torch | nsys stats x | pixi run train | taskset -p 1
 apptainer exec --nv -B /data:/data image.sif ./train | singularity run image.sif | singularity exec -B python3 image.sif /local/x
-docker run --rm --entrypoint bash image -c x | nice apptainer exec image.sif ./train
+docker run --rm --entrypoint bash image -c x | nice apptainer exec image.sif ./train | env --chdir /tmp ./train
 )"},
     {"launchers, agents and servers", K::kLauncher, R"(
 mpirun -n 2 ./train | /usr/lib/openmpi/bin/mpirun.openmpi ./train | mpiexec.hydra ./train | orted --hnp | prted | hydra_pmi_proxy
@@ -142,7 +142,7 @@ python3 -m composer.cli.launcher -n 2 t.py | python3 -m lightning.fabric run t.p
 python3 -u -m submitit.core._submit x | ipython3 -m ipyparallel.engine | python3 -m our.farm | python3 farmctl | farmctl python3 t.py
 env A=1 mpirun -n 2 ./train | env -i mpirun python3 x.py | time mpirun ./train | timeout -k 5 --signal=TERM 60 mpirun x | perf stat make
 numactl -l parallel python3 x.py | xvfb-run -a mpirun -n 2 python3 t.py | uv run accelerate launch t.py
-uv tool run accelerate launch t.py
+uv tool run accelerate launch t.py | uv run --module accelerate.commands.launch t.py
 python3 -mpytest | uv pip install x | coverage run -m pytest | ddtrace-run accelerate launch --num_processes 1 t.py
 singularity -q exec i.sif accelerate launch t.py
 nsys profile -o x deepspeed --num_gpus 1 train.py | nice farmctl x
@@ -164,7 +164,7 @@ env A=1 nice numactl -l time -p timeout 5 ./train | ./wrap python3 t.py
 )"},
     {"public start lines: environments", K::kTraining, R"(
 conda run -n torch python3 t.py | conda run --no-capture-output -n torch ctrain | conda run -p /venv mytrain
-conda run -n ray python t.py | uv run --extra ray -- python t.py
+conda run -n ray python t.py | uv run --extra ray -- python t.py | conda run --name torch ctrain | conda run --prefix /venv mytrain
 mamba run -n torch --cwd /work python t.py | micromamba -r /opt/mamba run -n torch python t.py | pyenv exec python t.py
 uv run train.py | uv run dottrain | uv run --frozen dottrain | uv run --with deepspeed python t.py
 uv run --project ./p --extra cu124 python t.py
@@ -224,7 +224,7 @@ torchrun --nnodes=2 --max-restarts=3 train.py | torchrun --nproc_per=gpu train.p
 torchrun_jsc --nproc_per_node 4 t.py
 python3 -m torch.distributed.run train.py | python3 /usr/bin/torchrun train.py | python3 -m torch.distributed.launch --use_env train.py
 numactl -l torchrun train.py | uv run --frozen torchrun --nproc_per_node 4 t.py | uv run -m torch.distributed.run t.py
-python3 -m torchrun_jsc t.py
+python3 -m torchrun_jsc t.py | uv run --module torch.distributed.run t.py
 singularity exec --nv image.sif torchrun t.py | nsys profile -t cuda --force-overwrite true -o o torchrun --nproc_per_node 4 t.py
 ./wrap torchrun t.py
 )"},

@@ -85,6 +85,17 @@ TEST(Settings, ExplainLeavesTheModeAlone) {
   EXPECT_TRUE(settings.explain.value);
 }
 
+TEST(Settings, AModeOfALaterSourceReplacesExplainToo) {
+  const std::pair<Source, const char*> environment{Source::kEnvironment, "off,explain"};
+  const std::pair<Source, const char*> option{Source::kOption, "on"};
+  Settings settings;
+  for (const auto& [source, value] : {environment, option, environment}) {
+    ASSERT_TRUE(apply_setting(settings, spec("mode"), value, source));
+  }
+  EXPECT_EQ(settings.mode.value, Mode::kOn);
+  EXPECT_FALSE(settings.explain.value);
+}
+
 TEST(Settings, AreReadFromTheirTextUnchanged) {
   EXPECT_EQ(write_settings({}), "");
   EXPECT_EQ(*read_settings(""), Settings{});

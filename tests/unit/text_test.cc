@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/util/records.h"
@@ -81,6 +82,23 @@ TEST(Printable, ChangesNothingThatIsPlain) {
   EXPECT_EQ(printable("a\nb"), R"("a\x0ab")");
   EXPECT_EQ(printable("\xc2\x9b"), R"("\xc2\x9b")");
   EXPECT_EQ(printable("\x7f"), R"("\x7f")");
+}
+
+TEST(Wrapped, BreaksBetweenWordsWhereALineIsFull) {
+  const std::string fits(72, 'a');
+  const std::string too_long(73, 'a');
+  const std::pair<std::string, std::string> rows[] = {
+      {"", "label\n"},
+      {"a b", "label   a b\n"},
+      {fits + " b", "label   " + fits + "\n        b\n"},
+      {too_long, "label   " + too_long + "\n"},
+      {"a " + too_long, "label   a\n        " + too_long + "\n"},
+  };
+  for (const auto& [text, lines] : rows) {
+    std::string out;
+    append_wrapped(out, "label", 8, text);
+    EXPECT_EQ(out, lines) << text;
+  }
 }
 
 TEST(Fingerprint, IsFnv1a) {  // the published test vectors of 32-bit FNV-1a
