@@ -88,7 +88,7 @@ void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
   for (const auto& variable : plan.variables) {
     if (variable.action == Action::kKept || from_slurm(variable.name)) continue;
     unset_task_variable(spank, variable.name);
-    if (variable.is_unsuitable) (void)set_task_variable(spank, variable.name, variable.previous);
+    if (variable.is_users) (void)set_task_variable(spank, variable.name, variable.previous);
   }
 }
 

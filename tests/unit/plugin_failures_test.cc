@@ -153,8 +153,12 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
 
 // Values that cannot be right are replaced in user_init or task_init, and MASTER_PORT is kept.
 TEST(PluginFailures, AStepThatDidNotAskGetsTheUsersValuesBack) {
-  const std::pair<const char*, const char*> users[] = {
-      {"RANK", "7"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29501"}};
+  const std::pair<const char*, const char*> users[] = {{"RANK", "7"},
+                                                       {"WORLD_SIZE", "1"},
+                                                       {"MASTER_ADDR", "localhost"},
+                                                       {"MASTER_PORT", "29501"},
+                                                       {"CUDA_DEVICE_ORDER", "FASTEST_FIRST"},
+                                                       {"SLURM_BOOTSTRAP_PORT", "23456"}};
   const auto outcome = outcome_in_child([&users] {
     auto environment = job_environment(world(Asked::kUnasked));
     auto& task = spank_double().task_environment;

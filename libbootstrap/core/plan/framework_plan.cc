@@ -192,6 +192,7 @@ void put(StepPlan& plan, PlannedVariable variable) {
     plan.variables.insert(plan.variables.begin() + static_cast<std::ptrdiff_t>(record), std::move(variable));
   } else if (plan.variables[*at].action != Action::kKept) {
     variable.action = plan.variables[*at].action;
+    variable.is_users = plan.variables[*at].is_users;
     variable.previous = plan.variables[*at].previous;
     variable.why = plan.variables[*at].why;
     plan.variables[*at] = std::move(variable);

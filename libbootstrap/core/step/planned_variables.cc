@@ -149,12 +149,10 @@ void VariableList::add(std::string_view name, std::vector<std::string> values, s
     if (leftovers_.is_ours(name, *current)) {
       variable.action = leftovers_.step_tag() == step_tag(facts_.id) ? Action::kSet : Action::kReplaced;
       variable.why = cat({"left over from step ", leftovers_.step_tag().substr(0, leftovers_.step_tag().rfind('.'))});
-    } else if (is_asked) {
-      variable.action = Action::kReplaced;
-      variable.why = "asked for by option or SLURM_BOOTSTRAP_* variable";
     } else {
-      variable.action = Action::kKept;
-      variable.why = "set by the user";
+      variable.is_users = true;
+      variable.action = is_asked ? Action::kReplaced : Action::kKept;
+      variable.why = is_asked ? "asked for by option or SLURM_BOOTSTRAP_* variable" : "set by the user";
     }
   }
   variables_.push_back(std::move(variable));

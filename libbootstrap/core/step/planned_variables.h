@@ -31,7 +31,8 @@ struct PlannedVariable {
   std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
   std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
   Action action = Action::kSet;
-  bool is_unsuitable = false;  // `previous` was the user's, and cannot be right
+  bool is_users = false;       // `previous` was the user's, and no leftover of ours
+  bool is_unsuitable = false;  // and it cannot be right
   std::string previous;        // for kReplaced and kKept
   std::string why;             // why `previous` was replaced or kept, for people
 
