@@ -71,7 +71,7 @@ def run(cluster, program, job, given, way):
     order = {"given": given, "lacking": [], "is_empty": False}
     begin = time.monotonic()
     line = [program, slurm_prefix() / "bin/srun", *filter(None, options), *LOOK]
-    done = cluster.run(line, stdin=json.dumps(order), timeout=60)
+    done = cluster.run(line, stdin=json.dumps(order), timeout=300)
     took = time.monotonic() - begin
     memory = [int(text) for text in re.findall(r"VmHWM:\s+(\d{1,9}) kB", done.stdout)]
     cpu = [sum(map(int, pair)) / 100 for pair in re.findall(r"^(\d{1,9}) (\d{1,9})$", done.stdout, re.M)]

@@ -187,7 +187,7 @@ def trace_of(runner, shapes, folder, name):
     folder.mkdir()
     with traced(runner.cluster, "node001", *WITH_STACKS, "-o", folder / "trace"):
         for shape in shapes:
-            runner.run(shape)
+            assert runner.run(shape).returncode != 124, f"{shape.name} does not end"
     trace = UidTrace(folder / "trace", name)
     shutil.rmtree(folder)  # some hundred megabytes in the long form
     return trace

@@ -109,4 +109,4 @@ class ShapeRunner:
         # The script's own environment has room for any bytes; that of `cluster exec` has not.
         given = {"SHAPE": str(self.count), "WIDE": self.wide, **shape.variables}
         order = {"given": given, "lacking": [], "is_empty": False}
-        return self.cluster.run([self.program, "bash", "-c", script], stdin=json.dumps(order), timeout=90)
+        return self.cluster.run([self.program, "bash", "-c", script], stdin=json.dumps(order), timeout=300)
