@@ -7,6 +7,8 @@
 // lines go to /tmp/fault_calls.log where there is such a file.
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
+// With it, read() and others are inline functions of libc's headers, and clang accepts no second one.
+#undef _FORTIFY_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
