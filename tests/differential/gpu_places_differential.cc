@@ -147,7 +147,7 @@ TEST(GpuPlaces, WithMemoryNodesAreTheSame) {
   const FakeMachine machine(node);
   add_what_hwloc_reads(machine, node);
   machine.write("/sys/devices/system/node/online", "0-4,12,20,28\n");
-  for (const std::uint32_t memory : {4, 12, 20, 28}) {
+  for (const std::uint32_t memory : {4U, 12U, 20U, 28U}) {
     machine.write("/sys/devices/system/node/node" + std::to_string(memory) + "/cpulist", "\n");
     add_memory(machine, memory, CpuSet());
   }
