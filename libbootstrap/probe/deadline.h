@@ -31,13 +31,12 @@ inline void sleep_for(std::chrono::nanoseconds time) {
   while (::nanosleep(&pause, &pause) != 0 && errno == EINTR) continue;
 }
 
-// Starts a thread that gets no signals: they stay with the program's own threads, also those that are for threads which
-// libraries start from this one. Its stack is 8 MiB at most, since `ulimit -s` can ask for more than there is. An
-// errno.
+// Starts a thread that gets no signals, and whose own threads get none. Its stack is 8 MiB at most: `ulimit -s` can ask
+// for more than there is. Returns 0 or an error number.
 int start_thread(pthread_t& thread, void* (*run)(void*), void* argument);
 
-// Runs `work` in such a thread. The caller waits until a deadline; after that the thread goes on alone,
-// so `work` must own all that it uses. A later wait_until() can still find out that it has ended.
+// Runs `work` in such a thread. The caller waits until a deadline; after that the thread goes on alone, so `work` must
+// own all that it uses. A later wait_until() can still find out that it has ended.
 class AbandonableThread {
  public:
   Status start(std::function<void()> work);

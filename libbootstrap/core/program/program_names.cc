@@ -96,13 +96,11 @@ constexpr std::string_view kInterpreters =
 
 // Commands of the system that jobs run on their nodes before and after a training: coreutils, procps, archivers.
 constexpr std::string_view kSystemCommands =
-    "cat chgrp chmod chown cmp cp cut date dd df diff dir dirname du echo egrep fgrep file free grep gunzip gzip head "
-    "hostid hostname id install kill killall last ldd ln ls lsmod lsof lspci md5sum mkdir mkfifo mktemp mount "
-    "mountpoint "
-    "mv nproc paste pgrep pidof ping pkill printf ps pwd readlink realpath rm rmdir rsync scp seq sha256sum sha512sum "
-    "shuf sleep sort stat sync tac tail tar tee test top touch tr truncate umount uname uniq unlink unzip uptime "
-    "vmstat "
-    "wc wget who whoami xz zcat zip zstd";
+    "cat chgrp chmod chown cmp cp cut date dd df diff dir dirname du echo egrep fgrep file free grep gunzip gzip "
+    "head hostid hostname id install kill killall last ldd ln ls lsmod lsof lspci md5sum mkdir mkfifo mktemp "
+    "mount mountpoint mv nproc paste pgrep pidof ping pkill printf ps pwd readlink realpath rm rmdir rsync scp "
+    "seq sha256sum sha512sum shuf sleep sort stat sync tac tail tar tee test top touch tr truncate umount uname "
+    "uniq unlink unzip uptime vmstat wc wget who whoami xz zcat zip zstd";
 
 constexpr std::string_view kClear =
     "bash sh dash zsh ksh csh tcsh fish mpirun mpiexec prterun orterun srun torchrun accelerate deepspeed horovodrun";

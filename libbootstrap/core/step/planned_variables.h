@@ -32,7 +32,7 @@ struct PlannedVariable {
   std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
   Action action = Action::kSet;
   bool is_users = false;       // `previous` was the user's, and no leftover of ours
-  bool is_unsuitable = false;  // and it cannot be right
+  bool is_unsuitable = false;  // `previous` is the user's, and cannot be right
   std::string previous;        // for kReplaced and kKept
   std::string why;             // why `previous` was replaced or kept, for people
 
