@@ -69,6 +69,7 @@ class StepOnNode {
  private:
   int prepare_step(spank_t spank, std::optional<std::uint32_t> step);
   int refuse_large_environment(spank_t spank);
+  int leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision);
   int init_task(spank_t spank);
   Status plan_step(spank_t spank, const Environment& environment, const StepId& id, const Settings& settings);
   Status set_up_task(spank_t spank, std::uint32_t task);

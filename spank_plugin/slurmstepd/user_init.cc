@@ -117,6 +117,36 @@ int StepOnNode::refuse_large_environment(spank_t spank) {
   return kAccepted;
 }
 
+int StepOnNode::leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision) {
+  unset_inherited(spank, environment);
+  if (has_asked_) {
+    decision_ = *decision;
+    failure_sender_.prepare(environment);
+    error_ = Error{};  // srun has printed why
+    return kAccepted;
+  }
+  if (decision && decision->is_observed) log_info(step_, decision->reason);
+  const auto choice = user_choice({});
+  // The library acts by itself where it is preloaded, and does not know srun's options.
+  if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
+    (void)set_task_variable(spank, "SLURM_BOOTSTRAP", "off");
+  }
+  if (!decision && asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
+    has_asked_ = true;
+    error_is_local_ = true;
+    decision_.asked = Asked::kStrongly;
+    failure_sender_.prepare(environment);
+    error_ = Error{ErrorCode::kUnsupported,
+                   "cannot set up the step: srun has another version of the plugin than the nodes; install one "
+                   "version on all hosts, or use --bootstrap=off"};
+  } else if (!decision && choice.asked != Asked::kUnasked) {
+    warnings_.emplace_back(
+        "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
+        "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");
+  }
+  return kAccepted;
+}
+
 int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
@@ -132,42 +162,13 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   const auto& id = *found;
   step_ = to_string(id);
   take_back_launch_default(spank, environment);
-  const auto decision_text = environment.get(kDecisionVariable).value_or("");
-  const auto decision = read_decision(decision_text, id);
+  const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
   has_asked_ = decision && decision->asked == Asked::kStrongly;
   if (decision && !decision->is_observed && holds_first_node_ && site_settings().log.value) {
     log_info(step_, verdict(*decision, ""));
   }
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
-  if (!decision || decision->set_up == SetUp::kNothing) {
-    unset_inherited(spank, environment);
-    if (has_asked_) {
-      decision_ = *decision;
-      failure_sender_.prepare(environment);
-      error_ = Error{};  // srun has printed why
-      return kAccepted;
-    }
-    if (decision && decision->is_observed) log_info(step_, decision->reason);
-    const auto choice = user_choice({});
-    // The library acts by itself where it is preloaded, and does not know srun's options.
-    if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
-      (void)set_task_variable(spank, "SLURM_BOOTSTRAP", "off");
-    }
-    if (!decision && asks_strongly(decision_text, step_)) {
-      has_asked_ = true;
-      error_is_local_ = true;
-      decision_.asked = Asked::kStrongly;
-      failure_sender_.prepare(environment);
-      error_ = Error{ErrorCode::kUnsupported,
-                     "cannot set up the step: srun has another version of the plugin than the nodes; install one "
-                     "version on all hosts, or use --bootstrap=off"};
-    } else if (!decision && choice.asked != Asked::kUnasked) {
-      warnings_.emplace_back(
-          "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
-          "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");
-    }
-    return kAccepted;
-  }
+  if (!decision || decision->set_up == SetUp::kNothing) return leave_alone(spank, environment, decision);
   decision_ = *decision;
   // srun sees kinds of GPUs only where the user named one. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);

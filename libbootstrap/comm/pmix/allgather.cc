@@ -206,8 +206,7 @@ class AllgatherRunner {
 
   Result<RankValues> read_all() {
     if (here_.local_size > 1 && here_.local_rank != 0 && !session_.is_shared()) {
-      const auto host = read_from({local_ranks_.front()}, key("node"));
-      if (!host) return host;
+      if (auto host = read_from({local_ranks_.front()}, key("node")); !host) return host;
     }
     return read_from(job_.round.read, key("step"));
   }

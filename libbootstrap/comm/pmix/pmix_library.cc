@@ -167,7 +167,7 @@ Result<const Client*> Client::load() {
   static const Client* loaded = nullptr;
   const std::lock_guard lock(mutex);
   if (loaded != nullptr) return loaded;
-  const auto opened = open();
+  auto opened = open();
   if (opened) loaded = *opened;
   return opened;
 }

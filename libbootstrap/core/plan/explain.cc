@@ -82,9 +82,11 @@ std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores,
 std::string note_one_core(const StepFacts& facts, const StepPlan& plan, Rank rank) {
   const auto gpus = plan.gpus ? view_of(*plan.gpus, facts.layout.place(rank).local_rank).group.size() : 0;
   if (gpus == 0) return {};
+  constexpr std::string_view kCure =
+      "use srun --cpus-per-task=N for N cores, also in a job that has them, because srun does not take the number of "
+      "sbatch";
   return cat({"rank ", std::to_string(rank), " has one core and ", counted(gpus, "GPU"),
-              ": data loaders share this core with the training; use srun --cpus-per-task=N for N cores, also in a job "
-              "that has them, because srun does not take the number of sbatch"});
+              ": data loaders share this core with the training; ", kCure});
 }
 
 namespace {

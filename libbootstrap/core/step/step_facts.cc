@@ -169,8 +169,7 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
   }
   const auto here = in_step(local, *read, *layout);
   if (!here) return fail(here.error());
-  const auto agrees = check_places(*layout, *here);
-  if (!agrees) return agrees;
+  if (auto agrees = check_places(*layout, *here); !agrees) return agrees;
   facts.layout = std::move(*layout);
   facts.layout_source = LayoutSource::kStepLayout;
   facts.local_ranks = here->ranks;
@@ -202,7 +201,7 @@ namespace {
 constexpr std::size_t kMostReservedPorts = 4096;
 
 // "12000-12003,12007": up to the first entry that is no port or range.
-std::vector<std::uint16_t> read_ports(std::string_view text) {
+std::vector<std::uint16_t> read_port_list(std::string_view text) {
   std::vector<std::uint16_t> ports;
   for (const auto item : split(text, ',')) {
     const auto dash = item.find('-');
@@ -223,11 +222,11 @@ std::vector<std::uint16_t> read_ports(std::string_view text) {
 std::optional<std::vector<std::uint16_t>> read_reserved_ports(const Environment& environment) {
   const auto reserved = environment.get("SLURM_STEP_RESV_PORTS");
   if (!reserved) return std::nullopt;
-  auto ports = read_ports(*reserved);
+  auto ports = read_port_list(*reserved);
   if (ports.empty()) return ports;
   if (environment.get("SLURM_MPI_TYPE") == "cray_shasta") ports.erase(ports.begin());
   std::vector<bool> is_taken(kMaxPort + 1);
-  for (const auto port : read_ports(environment.get("PMI_CONTROL_PORT").value_or(""))) is_taken[port] = true;
+  for (const auto port : read_port_list(environment.get("PMI_CONTROL_PORT").value_or(""))) is_taken[port] = true;
   std::erase_if(ports, [&](auto port) { return is_taken[port]; });
   return ports.empty() ? std::nullopt : std::optional(std::move(ports));
 }

@@ -189,6 +189,7 @@ Descriptor start_program(const std::vector<std::string>& words) {
   Descriptor answer(ends[0]);
   const Descriptor output(ends[1]);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   if (::fork() == 0) {
