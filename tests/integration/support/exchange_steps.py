@@ -13,7 +13,6 @@ Failure = namedtuple("Failure", "rank round milliseconds")
 DONE = re.compile(r"^rank (\d+) of (\d+): (\d+) rounds in \S+ ms, files (\d+) before and (\d+) after$", re.MULTILINE)
 STAY = 3  # seconds that a rank of exchange_probe lives on after a failed call
 FAILED = re.compile(r"^rank (\d+) failed in round (\d+) after (\d+) ms$", re.MULTILINE)
-WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
 SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTILINE)
 
 
@@ -41,7 +40,7 @@ def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=No
     began = time.monotonic()
     done = cluster.run(["timeout", "--verbose", "--kill-after=5", str(limit), *line], env=env, timeout=limit + 30)
     out, err = (text if keeps_hint else text.replace(HINT, "") for text in (done.stdout, done.stderr))
-    return Step(done.returncode, out, WAITED.sub("", err), time.monotonic() - began)
+    return Step(done.returncode, out, err, time.monotonic() - began)
 
 
 def run_python(cluster, name, *words, options=("--mpi=pmix",)):

@@ -80,6 +80,10 @@ def driver_gpus():
     return re.findall(r"UUID: (GPU-[0-9a-f-]+)", done.stdout)
 
 
+# Slurm's own: the nodes of the step before are not free yet, as on a busy machine.
+WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
+
+
 class Cluster(LocalCluster):
     """A cluster of a test: what it would leave behind can be asked for."""
 
@@ -107,6 +111,11 @@ class Cluster(LocalCluster):
         if self.asks:
             defaults["SLURM_BOOTSTRAP"] = "on"
         return super().command(arguments, user, node, defaults | (env or {}))
+
+    def run(self, *arguments, **options):
+        done = super().run(*arguments, **options)
+        done.stderr = WAITED.sub("", done.stderr)
+        return done
 
     def allocate(self, *options):
         """The id of a job that holds resources for steps from elsewhere, until scancel."""
