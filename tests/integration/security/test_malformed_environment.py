@@ -75,7 +75,7 @@ def trouble_unasked(done, addresses=()):
     said = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     lines = [line for line in said if not line.endswith("use --bootstrap=off for independent runs")]
     if "error: bootstrap: " in done.stderr or len(said) > len(lines) + 1 or len(lines) > 3 or any(len(line) > 700 for line in lines):
-        return "not as it may speak to who did not ask"
+        return "more, or longer lines, than a step may get that did not ask"
     if done.returncode != 0:
         return trouble(done)
     found = trouble(done, addresses)
