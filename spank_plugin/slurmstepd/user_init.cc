@@ -139,7 +139,7 @@ int StepOnNode::leave_alone(spank_t spank, const Environment& environment, const
     error_ = Error{ErrorCode::kUnsupported,
                    "cannot set up the step: srun has another version of the plugin than the nodes; install one "
                    "version on all hosts, or use --bootstrap=off"};
-  } else if (!decision && choice.asked != Asked::kUnasked) {
+  } else if (!decision && choice.asked != Asked::kUnasked && site_settings().when.value != When::kNever) {
     warnings_.emplace_back(
         "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
         "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");

@@ -113,6 +113,7 @@ void unset_outer_variables() {
 // no effect on a step without GPUs per task.
 void begin_launch(spank_t spank) {
   expect_options_of_job();
+  if (site_settings().when.value == When::kNever) return;
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   const auto arguments = own_command_line();
   components_to_parse = 1 + std::count(arguments.begin(), arguments.end(), ":");
@@ -259,7 +260,9 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
 
 Activation decide(const StepNumbers& numbers, const Environment& environment, const UserChoice& choice,
                   const Settings& settings, const SrunFacts& step, Deadline deadline, Answers& answers) {
-  if (const auto& wrong = site_error(); wrong && !choice.is_off) return decide_without_site(choice, wrong->message);
+  const auto& wrong = site_error();
+  const bool is_switched_off = choice.is_off || settings.when.value == When::kNever;
+  if (wrong && !is_switched_off) return decide_without_site(choice, wrong->message);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;

@@ -323,6 +323,25 @@ TEST(Activation, ObserveShowsTheDecisionOfWorld) {
   EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kJob, When::kObserve), SetUp::kAllSettings) << "who asks is asked for";
 }
 
+// The nodes obey this decision. One of version 1.0.0 would end the tasks of a step that asked strongly.
+TEST(Activation, NeverSetsUpNoStepAndWarnsOfOneThatAsks) {
+  for (const auto& choice : {kNobody, kJob, kLine}) {
+    const auto activation = decide(step_of(4, 2), kTwoByTwo, choice, When::kNever);
+    EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
+    EXPECT_EQ(activation.decision.asked, Asked::kUnasked);
+    EXPECT_EQ(activation.needs_warning, choice.asked != Asked::kUnasked) << choice.origin;
+    EXPECT_TRUE(decide_without_calls(choice, settings_of(When::kNever), step_of(4, 2))) << "no call of slurmctld";
+    EXPECT_FALSE(needs_program(choice, settings_of(When::kNever), step_of(4, 2)));
+  }
+  EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, kLine, When::kNever).line(),
+            "NOT SET UP: the site sets when=never, as at the begin and the end of a roll-out, although --bootstrap=on "
+            "asks for it; ask your administrator when that ends, and start the step again then");
+  EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, kNobody, When::kNever).line(),
+            "NOT SET UP: the site sets when=never, as at the begin and the end of a roll-out");
+  const UserChoice wrong{.asked = Asked::kUnasked, .is_off = true, .wrong = "X=0 is not valid", .origin = {}};
+  EXPECT_FALSE(decide(step_of(4, 2), kTwoByTwo, wrong, When::kNever).needs_warning) << "the user meant off";
+}
+
 TEST(Activation, ThePartitionIsTheStepsIfSrunHasNone) {
   auto settings = settings_of(When::kWorld);
   settings.partitions.value = "gpu";

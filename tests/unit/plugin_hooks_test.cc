@@ -76,6 +76,30 @@ TEST(PluginHooks, DoNothingInSpecialStepsAndIfSrunDecidedSo) {
   }
 }
 
+TEST(PluginHooks, ANodeWithNeverObeysSrunAndIsSilentWithoutADecision) {
+  expect_success([] {
+    enter_step(job_environment(world(Asked::kUnasked)));
+    start_node("when=never");
+    start_task(1, 1);
+    EXPECT_EQ(spank_double().task_environment.at("RANK"), "1");
+  });
+  for (const auto* const site : {"when=never", "when=world"}) {
+    const auto outcome = outcome_in_child([site] {
+      auto environment = job_environment();
+      environment.unset(kDecisionVariable);
+      enter_step(environment);
+      EXPECT_EQ(call(slurm_spank_init, site), 0);
+      const auto& mode = spank_double().options.at("bootstrap");
+      mode.cb(mode.val, "on", 1);
+      EXPECT_EQ(call(slurm_spank_user_init, site), 0);
+      start_task(0, 0);
+    });
+    EXPECT_EQ(outcome.status, kDone) << outcome.printed;
+    const bool is_silent = outcome.printed.find("no decision from srun") == std::string::npos;
+    EXPECT_EQ(is_silent, std::string(site) == "when=never") << outcome.printed;
+  }
+}
+
 TEST(PluginHooks, DoNothingInSlurmd) {
   expect_success([] {
     spank_double().context = S_CTX_SLURMD;

@@ -197,6 +197,15 @@ Activation unreachable(const UserChoice& choice) {
   return activation;
 }
 
+// The first and the last state of a roll-out: some hosts have no plugin, and would start their tasks without ranks. A
+// step that asks is not refused, since only the nodes that have the plugin would end their tasks.
+std::optional<Activation> decide_never(const UserChoice& choice, const Settings& settings) {
+  if (settings.when.value != When::kNever) return std::nullopt;
+  constexpr std::string_view kWhy = "the site sets when=never, as at the begin and the end of a roll-out";
+  if (choice.asked == Asked::kUnasked) return nothing(std::string(kWhy));
+  return leave_alone(choice, kWhy, "ask your administrator when that ends, and start the step again then");
+}
+
 // `when` is about unasked steps in the partitions of the site.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
   if (step.is_submitit) return nothing("submitit sets its own ranks", kAskForIt);
@@ -210,7 +219,8 @@ std::optional<Activation> decide_site(const Settings& settings, const SrunFacts&
 }  // namespace
 
 bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step) {
-  if (choice.is_off || choice.asked != Asked::kUnasked) return !choice.is_off;
+  if (choice.is_off || settings.when.value == When::kNever) return false;
+  if (choice.asked != Asked::kUnasked) return true;
   const bool can_be_set_up = step.tasks > 1 || takes_any_shape(settings);
   return !decide_site(settings, step) && !step.has_terminal && (can_be_set_up || step.is_explained);
 }
@@ -220,9 +230,11 @@ std::string Activation::line() const { return verdict(decision, hint); }
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step) {
   if (!choice.wrong.empty()) {
-    return nothing(cat({choice.wrong, ", and counts as off"}), {}, !decide_site(settings, step));
+    const bool needs_warning = settings.when.value != When::kNever && !decide_site(settings, step);
+    return nothing(cat({choice.wrong, ", and counts as off"}), {}, needs_warning);
   }
   if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
+  if (auto activation = decide_never(choice, settings)) return std::move(*activation);
   if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unreachable(choice);
   if (choice.asked == Asked::kStrongly) return asked_for_itself(choice, step);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kAllFrameworks = (1U << kFrameworkCount) - 1;
 constexpr std::array<std::string_view, 3> kModes{"auto", "on", "off"};
 constexpr std::array<std::string_view, 4> kGpuModes{"index", "first", "narrow", "off"};
-constexpr std::array<std::string_view, 5> kWhens{"world", "observe", "gpu", "always", "asked"};
+constexpr std::array<std::string_view, 6> kWhens{"world", "observe", "gpu", "always", "asked", "never"};
 constexpr std::array<std::string_view, 2> kSwitch{"off", "on"};
 constexpr std::array<std::string_view, 2> kLog{"off", "decisions"};
 constexpr std::array<std::string_view, 2> kCpu{"off", "near"};
@@ -227,10 +227,9 @@ constexpr std::array kSpecs{
                 [](const Settings& settings) { return settings.mode.source; },
                 AppliesTo::kStep},
     row<&Settings::when, read_word<When, kWhens>, write_word<When, kWhens>>(
-        {"when", "", "", "world|observe|gpu|always|asked", "",
+        {"when", "", "", "world|observe|gpu|always|asked|never", "",
          "which steps are set up without being asked: those with a task for each GPU, none but say which would be, "
-         "those "
-         "with GPUs, all, or none"}),
+         "those with GPUs, all, or none; never: no step, also none that asks"}),
     row<&Settings::partitions, read_partitions, write_text>(
         {"partitions", "", "", "LIST", "",
          "partitions whose steps are set up without being asked; default stands for srun without a partition"}),

@@ -61,8 +61,8 @@ struct Setting {
 
 enum class Mode : std::uint8_t { kAuto, kOn, kOff };  // kAuto: `when` decides
 // Which unasked steps are set up, in the order of the values: those with a task for each GPU; none, but each step is
-// reported; those with GPUs; all; none.
-enum class When : std::uint8_t { kWorld, kObserve, kGpu, kAlways, kAsked };
+// reported; those with GPUs; all; none. The last one is for steps that ask, too: no step is set up.
+enum class When : std::uint8_t { kWorld, kObserve, kGpu, kAlways, kAsked, kNever };
 
 enum class GpuMode : std::uint8_t {
   kIndex,   // the same list for all tasks of a node, each task's own GPU at position LOCAL_RANK
