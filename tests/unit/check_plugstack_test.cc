@@ -83,6 +83,35 @@ TEST_F(PlugstackFile, AnErrorHasItsFileAndLine) {
   EXPECT_FALSE(read("include plugstack.conf\n").troubles.empty());
 }
 
+// In the order in which Slurm reads the files: those of a folder by their names.
+TEST_F(PlugstackFile, APluginOnTheWrongSideOfOursIsNamedWithBothLines) {
+  const std::string ours = "optional /lib/spank_bootstrap.so\n";
+  const std::string pyxis = "required /lib/spank_pyxis.so\n";
+  const std::string singularity = "required /lib/singularity-exec.so default=x\n";
+  EXPECT_TRUE(read(pyxis + ours + singularity + "optional /lib/mpibind.so\n").troubles.empty());
+  const auto found = read(singularity + ours + pyxis).troubles;
+  const auto place = cat({path_, "/plugstack.conf:"});
+  ASSERT_EQ(found.size(), 2U);
+  const auto end =
+      cat({" ", place, "2, the line of spank_bootstrap.so; in a folder of *.conf files their names decide the order"});
+  EXPECT_EQ(found[0], cat({place,
+                           "1: /lib/singularity-exec.so starts the program in its own task_init, so that a plugin "
+                           "behind it sets nothing; move this line behind",
+                           end}));
+  EXPECT_EQ(found[1], cat({place,
+                           "3: /lib/spank_pyxis.so gives all tasks of a node the environment of one of them, with "
+                           "its RANK; move this line before",
+                           end}));
+
+  write("conf.d/pyxis.conf", pyxis);
+  write("conf.d/zz-bootstrap.conf", ours);
+  EXPECT_TRUE(read("include conf.d/*.conf\n").troubles.empty());
+  std::filesystem::rename(path_ + "/conf.d/zz-bootstrap.conf", path_ + "/conf.d/bootstrap.conf");
+  EXPECT_EQ(read("include conf.d/*.conf\n").troubles.size(), 1U);
+  EXPECT_TRUE(read("include conf.d/pyxis.conf\ninclude conf.d/bootstrap.conf\n").troubles.empty());
+  EXPECT_TRUE(read(pyxis + singularity).troubles.empty()) << "the plugin is not loaded";
+}
+
 TEST_F(PlugstackFile, AMissingFileIsEmptyAndOneThatOthersCanWriteIsUnsafe) {
   EXPECT_TRUE(look_at_plugin({.plugstack = cat({path_, "/none.conf"}), .plugin_dir = {}}).troubles.empty());
   const auto file = write("plugstack.conf", "optional /lib/spank_bootstrap.so\n");

@@ -4,11 +4,13 @@
 // Slurm's own reader is src/common/spank.c (plugstack.c before 23.11): _spank_stack_load, _plugin_stack_parse_line.
 #include "tools/check/plugstack.h"
 
+#include <fnmatch.h>
 #include <glob.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -30,6 +32,22 @@ constexpr std::string_view kMark = "slurm-bootstrap plugin ";
 constexpr std::string_view kMarkOfSlurm = " for Slurm ";
 constexpr std::streamoff kMostOfPlugin = 8 << 20;  // what is loaded comes first, and debug information after it
 
+// Plugins whose place counts, by the name of the file. Slurm calls each hook of all plugins in the order of the lines,
+// and our variables are set in task_init.
+struct OrderRule {
+  const char* pattern;  // fnmatch(3)
+  bool is_before_us;
+  std::string_view why;
+};
+constexpr std::string_view kStartsItself =
+    "starts the program in its own task_init, so that a plugin behind it sets nothing";
+constexpr std::array<OrderRule, 3> kOrder{{
+    // pyxis_slurmstepd.c: the first task of the node exports its environment, and each task imports it.
+    {"*pyxis*", true, "gives all tasks of a node the environment of one of them, with its RANK"},
+    {"*singularity*", false, kStartsItself},  // GSI's slurm-singularity-exec calls execvpe()
+    {"*apptainer*", false, kStartsItself},    // the same plugin under the new name of the program
+}};
+
 std::vector<std::string> words_of(std::string_view line) {
   std::istringstream stream{std::string(line.substr(0, line.find('#')))};
   std::vector<std::string> words;
@@ -38,6 +56,8 @@ std::vector<std::string> words_of(std::string_view line) {
 }
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }  // npos + 1 is 0
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
@@ -80,8 +100,20 @@ class Reader {
       complain(place, cat({type, " names no file; Slurm ignores the line"}));
     } else if (type == "include") {
       include(path, place, words[1], depth);
-    } else if (cat({"/", words[1]}).ends_with(cat({"/", kFile}))) {
+    } else if (name_of(words[1]) == kFile) {
       load(place, words);
+    } else {
+      compare_order(place, words[1]);
+    }
+  }
+
+  // `place`: of the line of another plugin. One that stands before our line is kept until our line is found.
+  void compare_order(const std::string& place, const std::string& plugin) {
+    for (const auto& rule : kOrder) {
+      if (::fnmatch(rule.pattern, name_of(plugin).c_str(), 0) != 0) continue;
+      const auto line = cat({place, plugin, " ", rule.why, "; "});
+      if (lines_ == 0 && !rule.is_before_us) before_us_.push_back(line);
+      if (lines_ > 0 && rule.is_before_us) found_.troubles.push_back(cat({line, "move this line before ", own_place_}));
     }
   }
 
@@ -90,6 +122,8 @@ class Reader {
       complain(place, "loads the plugin again, and its arguments are ignored; remove this line");
       return;
     }
+    own_place_ = cat({place.substr(0, place.size() - 2), ", the line of ", kFile, "; ", kByName});
+    for (const auto& line : before_us_) found_.troubles.push_back(cat({line, "move this line behind ", own_place_}));
     found_.path = in_folders(words[1], folders_);
     words.erase(words.begin() + 1);
     found_.line = cat({place, join(words, " ")});
@@ -142,9 +176,12 @@ class Reader {
   void complain(const std::string& place, std::string_view what) { found_.troubles.push_back(cat({place, what})); }
 
   static constexpr std::size_t kMostTroubles = 8;
+  static constexpr std::string_view kByName = "in a folder of *.conf files their names decide the order";
   LocalPlugin& found_;
   std::string folders_;
   unsigned lines_ = 0;  // that load the plugin
+  std::string own_place_;
+  std::vector<std::string> before_us_;  // sentences about plugins that belong behind our line
 };
 
 // The value of `Key=value` or `Key = value` in a text of such lines, with any case of the key.
