@@ -76,7 +76,7 @@ TEST(CheckRows, ThePlanAndTheRanks) {
   expect_row(on({1}, [](auto& report) { report.layout = 7; }), "plan", kFailed, "", {1});
   expect_row(set_by(SetBy::kPreload), "plan", kOk, "the same for all ranks, set by the preloaded library");
   expect_row(set_by(SetBy::kNothing), "plan", kWarning, "", {}, "LD_PRELOAD");
-  expect_row(both(set_by(SetBy::kNothing), on({3}, [](auto& report) { report.set_by = SetBy::kPlugin; })), "plan",
+  expect_row(both(set_by(SetBy::kNothing), on({3}, [](auto& report) { report.set_by = SetBy::kPreload; })), "plan",
              kWarning, "", {3});
   expect_row(on({1}, [=](auto& report) { report.plan_trouble = changed; }), "plan", kWarning, changed, {1});
   expect_row(on({2},
@@ -90,6 +90,54 @@ TEST(CheckRows, ThePlanAndTheRanks) {
   auto findings = good_step();
   missing(findings);
   EXPECT_NE(table_text(judge_step(findings)).find("ranks 2-3 (all of node002)"), std::string::npos);
+}
+
+// A task has all of the plugin's variables or none, so the port of these tasks is another one.
+TEST(CheckRows, ThePlanOfATaskWithoutVariablesNamesTheCause) {
+  const auto unset = [](std::vector<Rank> ranks, Reading decision) {
+    const bool is_whole = ranks.size() == 4;
+    return on(std::move(ranks), [=](auto& report) {
+      report.set_by = SetBy::kNothing;
+      report.decision = decision;
+      report.port = 29501;
+      report.reach = is_whole ? Reach::kReached : Reach::kForeign;
+    });
+  };
+  const auto loaded =
+      cat({"the plugin is not loaded on node002: srun set the step up, and these tasks have none of its "
+           "variables"});
+  const auto ran = [](const char* hosts) {
+    return cat({"the plugin's task_init did not run on ", hosts,
+                ", or reported there why it set nothing: these tasks "
+                "have none of its variables"});
+  };
+  expect_row(unset({2, 3}, Reading::kUnread), "plan", kFailed, loaded, {2, 3}, "check --local");
+  expect_row(unset({2, 3}, Reading::kRead), "plan", kFailed, ran("node002"), {2, 3}, "plugstack.conf");
+  expect_row(unset({2, 3}, Reading::kNone), "plan", kFailed, ran("node002"), {2, 3});
+  expect_row(unset({0, 1, 2, 3}, Reading::kRead), "plan", kFailed, ran("node001 and 1 more node"), {0, 1, 2, 3});
+  expect_row(unset({0, 1, 2, 3}, Reading::kNone), "plan", kWarning, "", {}, "LD_PRELOAD");
+}
+
+TEST(CheckRows, AVariableThatAnotherPluginChangedIsNamed) {
+  const auto changed = [](std::vector<Rank> ranks, std::vector<std::string> names, const char* address = "node001") {
+    return on(std::move(ranks), [=](auto& report) {
+      report.changed = names;
+      report.address = address;
+    });
+  };
+  const auto text = [](const char* names) {
+    return cat({"another plugin, a TaskProlog or a script changed ", names, " after this plugin had set it"});
+  };
+  expect_row(changed({1, 3}, {"RANK"}), "plan", kFailed, text("RANK"), {1, 3}, "move the line");
+  expect_row(changed({2, 3}, {"MASTER_ADDR"}, "login1"), "plan", kFailed, text("MASTER_ADDR"), {2, 3});
+  expect_row(changed({0, 1, 2, 3}, {"MASTER_ADDR"}, "n1-ib0"), "plan", kWarning, text("MASTER_ADDR"), {0, 1, 2, 3});
+  expect_row(changed({1}, {"LOCAL_RANK"}), "plan", kWarning, text("LOCAL_RANK"), {1});
+  // All have the same wrong address, and no name server is to blame.
+  const auto everywhere = both(changed({0, 1, 2, 3}, {"MASTER_ADDR", "MASTER_PORT"}, "login1"),
+                               on({2, 3}, [](auto& report) { report.reach = Reach::kNoName; }));
+  expect_row(everywhere, "network", kFailed, "the name login1 (10.1.0.1) does not resolve", {2, 3},
+             "see the row of the plan", false);
+  expect_row(everywhere, "plan", kWarning, text("MASTER_ADDR, MASTER_PORT"), {0, 1, 2, 3}, "", false);
 }
 
 TEST(CheckRows, TheNetwork) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/step_plan.h"
+#include "core/settings/variables.h"
+#include "core/step/srun_messages.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -63,6 +65,43 @@ TEST(CheckSelf, FindsWhatSetTheVariables) {
   EXPECT_EQ(look_at_self(environment).value().report.set_by, SetBy::kPlugin);  // both: srun had the plugin
   environment.unset("SLURM_BOOTSTRAP_LAYOUT");
   EXPECT_EQ(look_at_self(environment).value().report.set_by, SetBy::kPreload);
+}
+
+TEST(CheckSelf, KnowsWhatBecameOfTheDecisionWhereNothingIsSet) {
+  const auto reading = [](std::initializer_list<std::pair<std::string_view, std::string_view>> added) {
+    return look_at_self(with(two_by_two(1), added)).value().report.decision;
+  };
+  const StepId id{.job = 12, .step = 0};
+  const auto world = write_decision(id, StepFacts().decision);
+  const auto nothing = write_decision(id, Decision());
+  const auto others = write_decision({.job = 12, .step = 7}, StepFacts().decision);
+  constexpr auto kLayout = "SLURM_BOOTSTRAP_LAYOUT";
+  EXPECT_EQ(reading({}), Reading::kNone);
+  EXPECT_EQ(reading({{kDecisionVariable, world}, {kLayout, "12.0/block"}}), Reading::kUnread);
+  EXPECT_EQ(reading({{kDecisionVariable, nothing}}), Reading::kNone) << "srun did not set it up";
+  EXPECT_EQ(reading({{kDecisionVariable, others}, {kLayout, "12.7/block"}}), Reading::kNone) << "left by an outer step";
+  EXPECT_EQ(reading({{kLayout, "12.0/block"}}), Reading::kRead);
+  EXPECT_EQ(look_at_self(set_up(1)).value().report.decision, Reading::kNone);
+}
+
+TEST(CheckSelf, FindsValuesThatAreNotTheOnesThatWereSet) {
+  using Names = std::vector<std::string>;
+  const auto changed = [](const Environment& environment) { return look_at_self(environment).value().report.changed; };
+  EXPECT_EQ(changed(set_up(1)), Names{});
+  EXPECT_EQ(changed(with(set_up(1), {{"MASTER_ADDR", "login1"}, {"MASTER_PORT", "1"}})),
+            (Names{"MASTER_ADDR", "MASTER_PORT"}));
+  EXPECT_EQ(changed(with(set_up(1), {{"RANK", "0"}})), Names{"RANK"});
+  // The environment of the first task, as another plugin gives it to all tasks of the node, with its record.
+  auto copied = set_up(0);
+  copied.set("SLURM_PROCID", "1");
+  EXPECT_EQ(changed(copied), Names{"RANK"});
+  EXPECT_EQ(changed(with(two_by_two(1), {{"MASTER_ADDR", "login1"}})), Names{}) << "nothing was set";
+  auto kept = with(two_by_two(1), {{"MASTER_ADDR", "n1-ib0"}});
+  const auto plan = *make_step_plan(*read_task_facts(kept), Settings());
+  for (const auto& variable : plan.variables) {
+    if (variable.action != Action::kKept) kept.set(variable.name, variable.value(0));
+  }
+  EXPECT_EQ(changed(kept), Names{}) << "the user set it";
 }
 
 TEST(CheckSelf, FailsOutsideOfAStep) {

@@ -26,6 +26,14 @@ enum class Reach : std::uint8_t {
 // What gave the task its variables.
 enum class SetBy : std::uint8_t { kNothing, kPlugin, kPreload, kLast = kPreload };
 
+// What became of srun's decision to set the step up, in a task that has none of our variables.
+enum class Reading : std::uint8_t {
+  kNone,    // there is no trace of one
+  kUnread,  // slurmstepd did not load the plugin
+  kRead,    // the plugin's user_init read it, and its task_init did not set the variables
+  kLast = kRead,
+};
+
 struct CheckReport {
   Rank rank = 0;
   std::string host;  // as the kernel calls it
@@ -37,6 +45,9 @@ struct CheckReport {
   std::uint32_t layout = 0;  // fingerprint of which rank is on which host
   SetBy set_by = SetBy::kNothing;
   std::string plan_trouble;  // what is wrong with it
+  // In a task without our variables: srun set the step up, and its message to slurmstepd is still here, or was read.
+  Reading decision = Reading::kNone;
+  std::vector<std::string> changed;  // variables that do not have the value that we set
 
   // The way to rank 0.
   Reach reach = Reach::kReached;
@@ -103,17 +114,17 @@ struct CheckReport {
 };
 
 inline auto fields_of(CheckReport& report) {
-  return std::tie(report.rank, report.host, report.address, report.port, report.size, report.layout, report.set_by,
-                  report.plan_trouble, report.reach, report.reach_trouble, report.target, report.interface,
-                  report.round_trip_us, report.clock_skew_us, report.clock_error_us, report.has_exchanged,
-                  report.exchange_us, report.exchange_trouble, report.lacks_exchange, report.has_pmix,
-                  report.pmix_client, report.pmix_server, report.pmix_trouble, report.nccl_version, report.nccl_path,
-                  report.nccl_trouble, report.cuda, report.openmp_threads, report.has_gpus, report.is_nvidia,
-                  report.may_share_gpus, report.leaves_gpus, report.gpus_on_node, report.gpu_list, report.own_gpu,
-                  report.open_gpus, report.closed_gpus, report.gpu_hint, report.library, report.sees_plugstack,
-                  report.plugin, report.plugin_slurm, report.plugin_trouble, report.slurm, report.python,
-                  report.frameworks, report.python_nccl, report.python_nccl_path, report.cpus, report.cpu_count,
-                  report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices, report.system);
+  return std::tie(
+      report.rank, report.host, report.address, report.port, report.size, report.layout, report.set_by,
+      report.plan_trouble, report.decision, report.changed, report.reach, report.reach_trouble, report.target,
+      report.interface, report.round_trip_us, report.clock_skew_us, report.clock_error_us, report.has_exchanged,
+      report.exchange_us, report.exchange_trouble, report.lacks_exchange, report.has_pmix, report.pmix_client,
+      report.pmix_server, report.pmix_trouble, report.nccl_version, report.nccl_path, report.nccl_trouble, report.cuda,
+      report.openmp_threads, report.has_gpus, report.is_nvidia, report.may_share_gpus, report.leaves_gpus,
+      report.gpus_on_node, report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_hint,
+      report.library, report.sees_plugstack, report.plugin, report.plugin_slurm, report.plugin_trouble, report.slurm,
+      report.python, report.frameworks, report.python_nccl, report.python_nccl_path, report.cpus, report.cpu_count,
+      report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices, report.system);
 }
 
 }  // namespace bootstrap

@@ -22,6 +22,8 @@
 #include "core/hardware/gpu_list.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/settings.h"
+#include "core/settings/variables.h"
+#include "core/step/planned_variables.h"
 #include "core/step/srun_messages.h"
 #include "core/util/text.h"
 #include "probe/machine.h"
@@ -56,6 +58,30 @@ SetBy setter_of(const TaskPlan& task, const Environment& environment) {
   return is_preloaded && task.facts.layout_source != LayoutSource::kStepLayout ? SetBy::kPreload : SetBy::kPlugin;
 }
 
+// user_init removes the decision, and leaves the layout of a step that it set up.
+Reading reading_of(const TaskPlan& task, const Environment& environment) {
+  if (task.is_set) return Reading::kNone;
+  const auto& id = task.facts.id;
+  const auto decision = read_decision(text_of(environment, kDecisionVariable), id);
+  if (decision) return decision->set_up == SetUp::kNothing ? Reading::kNone : Reading::kUnread;
+  return layout_is_for(text_of(environment, kLayoutVariable), id.job, id.step) ? Reading::kRead : Reading::kNone;
+}
+
+// By the record of what was set. Where a plugin gave the task the environment of another one, the record came along:
+// there RANK is not the task's.
+std::vector<std::string> changed_variables(const TaskPlan& task, const Environment& environment) {
+  if (!task.is_set) return {};
+  std::vector<std::string> names;
+  const ExportRecord ours(environment);
+  const auto rank = std::to_string(task.facts.local_ranks.front());
+  for (const auto* const name : {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}) {
+    const auto value = text_of(environment, name);
+    const bool is_others = std::string_view(name) == "RANK" && value != rank;
+    if (ours.has_set(name) && (is_others || !ours.is_ours(name, value))) names.emplace_back(name);
+  }
+  return names;
+}
+
 // As the program sees it: values in the environment count, whatever set them, unless they are of an outer step.
 void add_plan(CheckReport& report, const TaskPlan& task, const Environment& environment) {
   const auto seen = [&](std::string_view name) {
@@ -66,6 +92,8 @@ void add_plan(CheckReport& report, const TaskPlan& task, const Environment& envi
   const auto port = parse_unsigned(seen("MASTER_PORT"), 65535);
   report.port = static_cast<std::uint16_t>(port.value_or(0));
   report.set_by = setter_of(task, environment);
+  report.decision = reading_of(task, environment);
+  report.changed = changed_variables(task, environment);
   if (!task.differences.empty()) report.plan_trouble = task.differences.front();
   if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quote(seen("MASTER_PORT"), 20), ", which is no port"});
 }

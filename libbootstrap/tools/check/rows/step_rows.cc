@@ -1,7 +1,9 @@
 // The rows about the step as a whole: which ranks answer, whether their plans agree, how they reach rank 0 and each
 // other.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
+#include <set>
 
 #include "core/util/text.h"
 #include "tools/check/rows/rows.h"
@@ -33,6 +35,65 @@ CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
                                    meeting_point(first), " on rank 0"});
   return failed(std::move(text), std::move(ranks),
                 "give all ranks the same MASTER_ADDR, MASTER_PORT and SLURM_*; see slurm-bootstrap explain");
+}
+
+// The hosts of these ranks: "node002", or "node002 and 3 more nodes".
+std::string hosts_of(const Survey& survey, const std::vector<Rank>& ranks) {
+  std::set<std::uint32_t> nodes;
+  for (const auto rank : ranks) nodes.insert(survey.layout().place(rank).node);
+  const auto& first = survey.layout().host_of(ranks.front());
+  return nodes.size() == 1 ? first : cat({first, " and ", counted(nodes.size() - 1, "more node")});
+}
+
+// A task has all of our variables or none. Without a text: no task lacks them, or the step is not set up.
+CheckRow unset_row(const Survey& survey) {
+  auto unread = survey.where([](const CheckReport& report) { return report.decision == Reading::kUnread; });
+  if (!unread.empty()) {
+    auto text = cat({"the plugin is not loaded on ", hosts_of(survey, unread),
+                     ": srun set the step up, and these tasks "
+                     "have none of its variables"});
+    return failed(std::move(text), std::move(unread), "see there: slurm-bootstrap check --local");
+  }
+  const bool is_set = survey.any([](const CheckReport& report) { return report.set_by == SetBy::kPlugin; });
+  auto unset = survey.where([&](const CheckReport& report) {
+    return report.decision == Reading::kRead || (is_set && report.set_by == SetBy::kNothing);
+  });
+  if (unset.empty()) return {};
+  auto text = cat({"the plugin's task_init did not run on ", hosts_of(survey, unset),
+                   ", or reported there why it set "
+                   "nothing: these tasks have none of its variables"});
+  return failed(std::move(text), std::move(unset),
+                "without such a report another Slurm plugin starts the program before; move its line in "
+                "plugstack.conf behind that of spank_bootstrap.so");
+}
+
+bool has_changed(const CheckReport& report, std::string_view name) {
+  return std::find(report.changed.begin(), report.changed.end(), name) != report.changed.end();
+}
+
+bool is_moved(const CheckReport& report) {
+  return has_changed(report, "MASTER_ADDR") || has_changed(report, "MASTER_PORT");
+}
+
+constexpr std::string_view kTakeBack =
+    "in plugstack.conf move the line of spank_bootstrap.so behind that plugin; take these variables out of prologs and "
+    "scripts";
+
+// Ranks have to differ as their tasks do. Of all else a step may work with another value, if it is one for all tasks.
+CheckRow changed_row(const Survey& survey) {
+  auto changed = survey.where([](const CheckReport& report) { return !report.changed.empty(); });
+  if (changed.empty()) return {};
+  const auto differs = [&](const CheckReport& report) { return !plans_as(report, survey.first()); };
+  const auto is_wrong = [&](const CheckReport& report) {
+    return has_changed(report, "RANK") || has_changed(report, "WORLD_SIZE") ||
+           (is_moved(report) && (report.port == 0 || survey.any(differs)));
+  };
+  const auto names = survey.variants([](const CheckReport& report) { return join(report.changed, ", "); });
+  auto text =
+      cat({"another plugin, a TaskProlog or a script changed ", names.front().value, " after this plugin had set it"});
+  auto row = warning(std::move(text), std::move(changed), std::string(kTakeBack));
+  if (survey.any(is_wrong)) row.result = CheckResult::kFailed;
+  return row;
 }
 
 bool has_pmix(const Survey& survey) { return survey.first().has_pmix; }
@@ -93,6 +154,7 @@ std::string describe_reach(const CheckReport& report) {
 }
 
 std::string_view hint_of(const CheckReport& report) {
+  if (is_moved(report)) return "this is not the address that the plugin set: see the row of the plan";
   if (!is_loopback(report)) return words_of(report).hint;
   return "this is the loopback address of each node; set MASTER_ADDR to a name that other nodes resolve";
 }
@@ -129,6 +191,9 @@ CheckRow network_in_order(const Survey& survey) {
 CheckRow plan_row(const Survey& survey) {
   const auto& first = survey.first();
   if (!ranks_without_plugin(survey).empty()) return skipped("it differs where the plugin is missing");
+  for (const auto& judge : {unset_row, changed_row}) {
+    if (auto row = judge(survey); !row.text.empty()) return row;
+  }
   auto portless = survey.where([](const CheckReport& report) { return report.port == 0; });
   if (!portless.empty()) {
     const auto& trouble = survey.report(portless.front()).plan_trouble;
