@@ -1,0 +1,103 @@
+"""Plugins whose place beside ours counts, on both sides of our line: one that gives all tasks of a node one environment (as
+pyxis does), and one that starts the program itself (as singularity-exec does). What the tasks have, and what `check` names."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+
+import pytest
+
+from activation_steps import TWO, all_lines, cluster, srun, told, variables  # one is a fixture
+from built_files import COMMAND, PLUGIN, double, inside
+from check_steps import check
+
+PLUGINS = {"sharing": "spank_pyxis", "starting": "singularity-exec"}
+RIGHT = {"sharing": "before us", "starting": "behind us"}
+WRONG = {"sharing": "behind us", "starting": "before us"}
+ASKS = pytest.mark.parametrize("asks", ["", "--bootstrap=on"], ids=["unasked", "asked"])
+KINDS = pytest.mark.parametrize("kind", PLUGINS)
+# srun hands it to slurmstepd, and it stays in the tasks.
+MESSAGE = "SLURM_BOOTSTRAP_LAYOUT"
+PLACEHOLDER = "not-set:this-node-did-not-run-slurm-bootstrap"
+
+
+@pytest.fixture
+def lines(cluster):
+    """Puts another plugin on one side of ours."""
+
+    def put(kind, side):
+        pair = [f"optional {double(PLUGINS[kind])}", f"optional {inside(PLUGIN)}"]
+        cluster.write_plugstack("\n".join([*(pair if side == "before us" else reversed(pair)), ""]))
+
+    yield put
+    cluster.configure()
+
+
+def by_rank(done):
+    """What each task has of ours, without messages. The tasks differ in SLURM_PROCID, which the other plugin does not share."""
+    found = variables(done)
+    assert len(found) == 4, done
+    return [{name: value for name, value in task.items() if name != MESSAGE} for task in found]
+
+
+@KINDS
+@ASKS
+def test_on_the_right_side_of_ours_all_is_right(cluster, lines, kind, asks):
+    lines(kind, RIGHT[kind])
+    done = srun(cluster, f"{TWO} {asks}")
+    tasks = by_rank(done)
+    assert sorted((task["RANK"], task["LOCAL_RANK"], task["NODE_RANK"]) for task in tasks) == [
+        ("0", "0", "0"), ("1", "1", "0"), ("2", "0", "1"), ("3", "1", "1")]
+    assert len({(task["MASTER_ADDR"], task["MASTER_PORT"], task["WORLD_SIZE"]) for task in tasks}) == 1
+    assert told(done) == [] and len(all_lines(done)) == (0 if asks else 1), done.stderr
+    found = check(cluster, *TWO.split(), *asks.split())
+    assert found.result("plan") == "ok" and "network" not in found.failed, found.stdout
+
+
+@ASKS
+def test_behind_ours_one_environment_for_all_gives_ranks_twice_and_check_names_rank(cluster, lines, asks):
+    lines("sharing", WRONG["sharing"])
+    ranks = sorted(task["RANK"] for task in by_rank(srun(cluster, f"{TWO} {asks}")))
+    assert len(set(ranks)) == 2 and ranks[0] == ranks[1] and ranks[2] == ranks[3], "control: the order counts"
+    found = check(cluster, *TWO.split(), *asks.split())
+    assert found.result("plan") == "FAILED" and len(found.ranks("plan")) == 2, found.stdout
+    assert found.text("plan").startswith("another plugin, a TaskProlog or a script changed RANK"), found.stdout
+
+
+IN_TASK_INIT = "the plugin sets part of its variables in user_init"
+
+
+@pytest.mark.xfail(strict=True, reason=IN_TASK_INIT)
+def test_unasked_a_program_that_another_plugin_starts_has_nothing_of_ours(cluster, lines):
+    lines("starting", WRONG["starting"])
+    assert by_rank(srun(cluster, TWO)) == [{}] * 4
+
+
+@pytest.mark.xfail(strict=True, reason=f"{IN_TASK_INIT}, and srun puts no placeholder into RANK")
+def test_asked_a_program_that_another_plugin_starts_cannot_take_its_rank_for_right(cluster, lines):
+    lines("starting", WRONG["starting"])
+    done = cluster.run(["srun", *TWO.split(), "--bootstrap=on", "python3", "-c", "import os; print(os.environ['RANK'])"])
+    assert done.stdout.splitlines() == [PLACEHOLDER] * 4, done
+    assert by_rank(srun(cluster, f"{TWO} --bootstrap=on")) == [{"RANK": PLACEHOLDER}] * 4
+
+
+@ASKS
+@pytest.mark.xfail(strict=True, reason=IN_TASK_INIT)
+def test_check_says_that_task_init_did_not_run(cluster, lines, asks):
+    lines("starting", WRONG["starting"])
+    found = check(cluster, *TWO.split(), *asks.split())
+    assert found.result("plan") == "FAILED" and found.ranks("plan") == [0, 1, 2, 3], found.stdout
+    assert found.text("plan").startswith("the plugin's task_init did not run on node001 and 1 more node"), found.stdout
+    assert "network" not in found.failed, "no name server is to blame"
+
+
+@KINDS
+@pytest.mark.parametrize("order", [RIGHT, WRONG], ids=["right", "wrong"])
+def test_check_of_a_host_names_both_lines_on_the_wrong_side(cluster, lines, kind, order):
+    lines(kind, order[kind])
+    done = cluster.run([COMMAND, "check", "--local", "--json"], node="node001")
+    row = next(row for row in json.loads(done.stdout)["checks"] if row["check"] == "plugstack.conf")
+    assert (done.returncode, row["result"]) == ((0, "ok") if order is RIGHT else (1, "FAILED")), done.stdout
+    if order is WRONG:
+        assert "etc/plugstack.conf:1" in row["text"] and "etc/plugstack.conf:2" in row["text"], row
+        assert f"{PLUGINS[kind]}.so" in row["text"] and "move this line" in row["text"], row
