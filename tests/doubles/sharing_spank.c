@@ -1,6 +1,7 @@
 // A SPANK plugin that gives all tasks of a node the environment of one of them, as pyxis does with that of its
 // container: the task that comes first into task_init copies its environment into shared memory, and each task takes
-// all of it over its own, except for what Slurm sets for each task. SPDX-License-Identifier: Apache-2.0
+// all of it over its own, except for what Slurm sets for each task.
+// SPDX-License-Identifier: Apache-2.0
 #include <slurm/spank.h>
 #include <stdatomic.h>
 #include <stdbool.h>

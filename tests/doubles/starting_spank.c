@@ -1,5 +1,6 @@
 // A SPANK plugin that starts the program in its own task_init, as GSI's singularity-exec starts it in a container: the
-// hooks of the plugins behind it do not run in this task. SPDX-License-Identifier: Apache-2.0
+// hooks of the plugins behind it do not run in this task.
+// SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <slurm/spank.h>
 #include <unistd.h>

@@ -201,9 +201,9 @@ Activation unreachable(const UserChoice& choice) {
 // step that asks is not refused, since only the nodes that have the plugin would end their tasks.
 std::optional<Activation> decide_never(const UserChoice& choice, const Settings& settings) {
   if (settings.when.value != When::kNever) return std::nullopt;
-  constexpr std::string_view kWhy = "the site sets when=never, as at the begin and the end of a roll-out";
-  if (choice.asked == Asked::kUnasked) return nothing(std::string(kWhy));
-  return leave_alone(choice, kWhy, "ask your administrator when that ends, and start the step again then");
+  constexpr std::string_view kSiteSetsNever = "the site sets when=never, as at the begin and the end of a roll-out";
+  if (choice.asked == Asked::kUnasked) return nothing(std::string(kSiteSetsNever));
+  return leave_alone(choice, kSiteSetsNever, "ask your administrator when that ends, and start the step again then");
 }
 
 // `when` is about unasked steps in the partitions of the site.

@@ -67,8 +67,8 @@ Reading reading_of(const TaskPlan& task, const Environment& environment) {
   return layout_is_for(text_of(environment, kLayoutVariable), id.job, id.step) ? Reading::kRead : Reading::kNone;
 }
 
-// By the record of what was set. Where a plugin gave the task the environment of another one, the record came along:
-// there RANK is not the task's.
+// By the record of what was set. Where a plugin gave the task the environment of another one, the record is copied,
+// too: there RANK is not the task's.
 std::vector<std::string> changed_variables(const TaskPlan& task, const Environment& environment) {
   if (!task.is_set) return {};
   std::vector<std::string> names;

@@ -93,5 +93,5 @@ def kind_of(outcome):
 
 
 def count(outcomes):
-    """How often each of the kinds came, without the texts."""
+    """The number of steps of each kind, without the texts."""
     return Counter(outcome.partition(":")[0] for outcome in outcomes)

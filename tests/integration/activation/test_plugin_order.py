@@ -83,7 +83,7 @@ def test_asked_a_program_that_another_plugin_starts_cannot_take_its_rank_for_rig
 
 @ASKS
 @pytest.mark.xfail(strict=True, reason=IN_TASK_INIT)
-def test_check_says_that_task_init_did_not_run(cluster, lines, asks):
+def test_check_names_the_nodes_where_task_init_did_not_run(cluster, lines, asks):
     lines("starting", WRONG["starting"])
     found = check(cluster, *TWO.split(), *asks.split())
     assert found.result("plan") == "FAILED" and found.ranks("plan") == [0, 1, 2, 3], found.stdout

@@ -156,7 +156,7 @@ def test_never_leaves_the_gpus_of_each_task_and_the_job_as_slurm_has_them(never)
     assert sorted(asked.stdout.splitlines()) == sorted(without.stdout.splitlines()) != sorted(control.stdout.splitlines())
 
 
-def test_a_job_that_asks_and_explain_say_why(never):
+def test_a_job_that_asks_and_explain_print_why(never):
     status, text = never.sbatch(f"#!/bin/sh\n#SBATCH --bootstrap=on\nsrun {never.world}", "-w", "node001,node002", *TWO.split())
     assert status == 0 and text.count("bootstrap:") == 1, text
     assert f"{NEVER}, {ASKS.format('the job' + chr(39) + 's --bootstrap=on')}" in text, text
