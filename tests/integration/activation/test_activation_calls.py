@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from activation_steps import ONE, PYTHON, TWO, WORLD, cluster, is_untouched, srun, told, variables  # one is a fixture
+from activation_steps import ONE, PYTHON, TWO, WORLD, cluster, is_untouched, site, srun, told, variables  # two are fixtures
 from harness import command_line, wait_for
 from port_steps import background
 
@@ -41,6 +41,17 @@ def test_what_srun_asks_of_slurmctld(cluster):
             without, _ = calls_of(cluster, *[word for word in line if word != "--bootstrap=off"])
         expected = (0, set()) if line in FREE else (3, OUR_CALLS) if line is OF_JOB else (2, OF_STEP)
         assert (count - without, names) == expected, line
+
+
+def test_with_never_a_step_that_asks_costs_no_call_and_no_socket(cluster, site):
+    line = [*TWO.split(), "python3", "-c", "1"]
+    with cluster.other_plugstack():
+        without, traced = calls_of(cluster, *line)[0], network_calls(cluster, *line)
+    for arguments, is_free in (("when=never", True), ("", False)):
+        site(arguments)
+        count, names = calls_of(cluster, "--bootstrap=on", *line)
+        assert ((count, names) == (without, set())) == is_free, (count, without, names)
+        assert (network_calls(cluster, "--bootstrap=on", *line) == traced) == is_free
 
 
 TRACED = "connect,socket,sendto,sendmsg"
