@@ -94,7 +94,6 @@ class StepOnNode {
   Settings settings_;
   std::optional<StepPlan> plan_;
   Status preload_;  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
-  CommonEnvironment common_;
   GpuOrder gpu_order_;
   bool holds_first_node_ = false;  // rank 0 is here, or would be
   StepPorts ports_;

@@ -52,37 +52,23 @@ class CurrentValues {
       for (std::size_t i = 0; i < plan.variables.size(); ++i) {
         if (plan.variables[i].name == name) values_[i] = value;
       }
+      for (const auto& removal : plan.removals) {
+        if (removal == name) to_remove_.push_back(&removal);
+      }
     }
   }
 
   std::optional<std::string_view> rank() const { return rank_; }
   std::optional<std::string_view> of(std::size_t variable) const { return values_[variable]; }
+  const std::vector<const std::string*>& to_remove() const { return to_remove_; }  // of the plan's removals
 
  private:
   std::vector<std::optional<std::string_view>> values_;
   std::optional<std::string_view> rank_;
+  std::vector<const std::string*> to_remove_;
 };
 
 }  // namespace
-
-// spank_setenv takes as long as the rest of task_init: it clears 256 KiB in each call. Most variables are the same for
-// all tasks of a node, so that these calls are made once for all. A variable that other plugins would take for the
-// user's is set in task_init.
-void CommonEnvironment::put(spank_t spank, const StepPlan& plan) {
-  for (const auto& name : plan.removals) unset_task_variable(spank, name);
-  has_removed_ = true;
-  for (const auto& variable : plan.variables) {
-    const bool is_common = variable.values.size() == 1 && variable.name != kExportsVariable;
-    if (!is_common || variable.action == Action::kKept || from_slurm(variable.name)) continue;
-    if (variable.name == "OMP_NUM_THREADS") continue;
-    names_.push_back(variable.name);  // first: without memory for it, nothing is set that withdraw() does not know
-    if (!set_task_variable(spank, variable.name, variable.value(0))) names_.pop_back();
-  }
-}
-
-void CommonEnvironment::withdraw(spank_t spank) const {
-  for (const auto& name : names_) unset_task_variable(spank, name);
-}
 
 void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
   for (const auto& variable : plan.variables) {
@@ -92,8 +78,8 @@ void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
   }
 }
 
-Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
-                            std::uint32_t local_task, Rank rank) {
+Status set_task_environment(spank_t spank, StepPlan& plan, const Settings& settings, std::uint32_t local_task,
+                            Rank rank) {
   const CurrentValues now(spank, plan);
   // Slurm's own value wins: it identifies the task.
   const auto named = now.rank();
@@ -103,12 +89,8 @@ Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironme
                 cat({"the plugin computed rank ", expected, " for a task, but its SLURM_PROCID is ",
                      named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
   }
-  for (const auto& name : common.names()) {
-    if (!plan.find(name)) unset_task_variable(spank, name);
-  }
-  if (!common.has_removed()) {
-    for (const auto& name : plan.removals) unset_task_variable(spank, name);
-  }
+  // What user_init could not remove: a contained one may write into an environment of its own.
+  for (const auto* const name : now.to_remove()) unset_task_variable(spank, *name);
   for (std::size_t i = 0; i < plan.variables.size(); ++i) {
     auto& variable = plan.variables[i];
     const auto& value = variable.value(local_task);

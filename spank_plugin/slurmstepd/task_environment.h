@@ -1,6 +1,6 @@
-// The variables of a plan, put into the environment of tasks: of all tasks of the node before they are forked, and of
-// each task in its forked child. The child of a process with threads may do little: here it opens, locks and looks up
-// nothing.
+// The variables of a plan, put into the environment of a task, all in task_init: where a plugin before ours starts the
+// program in its own task_init, a task has none of them. The child of a process with threads may do little: here it
+// opens, locks and looks up nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,28 +16,11 @@
 
 namespace bootstrap {
 
-// The variables that slurmstepd has set for all its tasks.
-class CommonEnvironment {
- public:
-  // In user_init. What Slurm refuses now, and what it writes itself in each task, is left for set_task_environment().
-  void put(spank_t spank, const StepPlan& plan);
-
-  // In task_init: the task is to start without them.
-  void withdraw(spank_t spank) const;
-
-  bool has_removed() const { return has_removed_; }  // what the plan wants to be gone
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  std::vector<std::string> names_;
-  bool has_removed_ = false;
-};
-
-// In task_init: sets the task's own variables, and those that another plugin has changed since user_init (pyxis writes
-// those of a container's image). The task's rank and the master's address and port must be right, so our value wins;
-// for other variables the other plugin's value stays, and is marked as kept in the task's plan.
-Status set_task_environment(spank_t spank, StepPlan& plan, const CommonEnvironment& common, const Settings& settings,
-                            std::uint32_t local_task, Rank rank);
+// In task_init: sets all variables of the plan. Where another plugin has set one since user_init (pyxis writes those of
+// a container's image), the task's rank and the master's address and port must be right, so our value wins; for other
+// variables the other plugin's value stays, and is marked as kept in the task's plan.
+Status set_task_environment(spank_t spank, StepPlan& plan, const Settings& settings, std::uint32_t local_task,
+                            Rank rank);
 
 // In task_init: takes back what the plan has set, as far as Slurm does not write it itself. Allocates nothing.
 void withdraw_task_environment(spank_t spank, const StepPlan& plan);

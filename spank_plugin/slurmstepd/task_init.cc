@@ -96,7 +96,6 @@ int StepOnNode::fail_task(spank_t spank) noexcept {
 }
 
 void StepOnNode::withdraw(spank_t spank) const {
-  common_.withdraw(spank);
   if (plan_) withdraw_task_environment(spank, *plan_);
 }
 
@@ -145,7 +144,7 @@ Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
   auto observed = finalize_gpus(spank, task, place);
   if (!observed) return fail(observed.error());
   finalize_frameworks(spank, task, *observed);
-  auto applied = set_task_environment(spank, *plan_, common_, settings_, task, place.rank);
+  auto applied = set_task_environment(spank, *plan_, settings_, task, place.rank);
   if (!applied) return applied;
   if (settings_.preload.value) {
     const auto preloaded = preload_ ? preload(spank, settings_) : preload_;

@@ -66,9 +66,13 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
   return facts;
 }
 
-// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes.
-void unset_inherited(spank_t spank, const Environment& environment) {
-  for (const auto& name : inherited_to_unset(environment)) unset_task_variable(spank, name);
+// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Only
+// task_init replaces srun's placeholder in RANK: it stays where another plugin starts the program first.
+void unset_inherited(spank_t spank, const Environment& environment, bool asks, bool keeps_layout = false) {
+  for (const auto& name : inherited_to_unset(environment)) {
+    const bool is_placeholder = asks && name == "RANK" && environment.get(name) == kRankPlaceholder;
+    if (!is_placeholder && !(keeps_layout && name == kLayoutVariable)) unset_task_variable(spank, name);
+  }
 }
 
 // srun's default for this step alone would apply to the steps inside of it, too.
@@ -118,7 +122,7 @@ int StepOnNode::refuse_large_environment(spank_t spank) {
 }
 
 int StepOnNode::leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision) {
-  unset_inherited(spank, environment);
+  unset_inherited(spank, environment, has_asked_);
   if (has_asked_) {
     decision_ = *decision;
     failure_sender_.prepare(environment);
@@ -173,7 +177,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
   // srun sees kinds of GPUs only where the user named one. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
   if (decision_.asked == Asked::kUnasked && list && list->has_mig) {
-    unset_inherited(spank, environment);
+    unset_inherited(spank, environment, false);
     log_info(step_, "NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up");
     return kAccepted;
   }
@@ -191,7 +195,7 @@ int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
     // The user did not ask for a step that ends.
     warnings_.push_back(cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"}));
     plan_.reset();
-    unset_inherited(spank, environment);
+    unset_inherited(spank, environment, false);
   }
   return kAccepted;
 }
@@ -240,8 +244,9 @@ Status StepOnNode::plan_step(spank_t spank, const Environment& environment, cons
   settings_ = settings;
   if (settings.preload.value) preload_ = check_preload(settings);
   plan_ = std::move(*plan);
-  // In a contained user_init it would be lost with the process.
-  if (runs_in_slurmstepd()) common_.put(spank, *plan_);
+  // Also what this step sets anew: a task in which our task_init does not run has nothing of an outer step.
+  unset_inherited(spank, environment, is_strong() && plan_->find("RANK"), true);
+  for (const auto& name : plan_->removals) unset_task_variable(spank, name);
   return {};
 }
 

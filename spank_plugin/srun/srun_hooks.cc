@@ -21,6 +21,7 @@
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
 #include "core/step/host_list.h"
+#include "core/step/planned_variables.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
@@ -242,6 +243,19 @@ Questions questions_of(const StepNumbers& numbers, const Environment& environmen
   return questions;
 }
 
+// On a node that does not run the plugin, or where another plugin starts the program first, the task of a step that
+// asks on its own line finds a RANK that is no number. It is in the record as ours: other nodes replace or remove it
+// silently, those of version 1.0.0 too.
+void put_placeholder_into_rank(const Environment& environment) {
+  const ExportRecord record(environment);
+  const auto rank = environment.get("RANK");
+  if (rank && !record.is_ours("RANK", *rank)) return;  // the user's
+  set_variable("RANK", std::string(kRankPlaceholder));
+  set_variable(kExportsVariable, record.with("RANK", kRankPlaceholder));
+  // Never this step's own tag: the library would take the task for one that is set up.
+  if (record.step_tag().empty()) set_variable(kStepTagVariable, "srun");
+}
+
 // The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
 void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
   decision.salt = random_bits().value_or(0);
@@ -353,6 +367,7 @@ int decide_step(spank_t spank) {
                      "rank 0: use another name"}));
   }
   if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
+  if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
   if (is_set_up || decision.asked == Asked::kStrongly) {
     receive_failures(*numbers, decision, collected.settings, job_command(spank), answers.components);
   }

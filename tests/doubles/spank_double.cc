@@ -130,7 +130,11 @@ spank_err_t spank_setenv(spank_t /*spank*/, const char* name, const char* value,
 }
 
 spank_err_t spank_unsetenv(spank_t /*spank*/, const char* name) {
-  spank_double().task_environment.erase(name);
+  auto& slurm = spank_double();
+  if (slurm.fails(std::string("unsetenv ") + name)) return ESPANK_ERROR;
+  slurm.task_environment.erase(name);
+  const std::string start = std::string(name) + "=";
+  std::erase_if(slurm.job_environment, [&](const std::string& entry) { return entry.starts_with(start); });
   return kSuccess;
 }
 

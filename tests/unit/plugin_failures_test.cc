@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <new>
+#include <set>
 
 #include "plugin_scenario.h"
 
@@ -93,21 +94,20 @@ TEST(PluginFailures, UnknownOptionsAreOneSentence) {
   EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
-// Memory runs out in user_init after some variables are set and srun's decision is removed.
+// Memory runs out in user_init when srun's decision is removed already.
 TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
   for (const auto asked : {Asked::kStrongly, Asked::kWeakly, Asked::kUnasked}) {
     auto decision = StepFacts().decision;
     decision.asked = asked;
     const auto outcome = outcome_in_child([&decision] {
-      enter_step(job_environment(decision));
+      enter_step(with(job_environment(decision), {{"SLURM_BOOTSTRAP_FAILURE", "not for the tasks"}}));
       auto& task = spank_double().task_environment;
-      run_out_of_memory_in("setenv MASTER_PORT");
+      run_out_of_memory_in("unsetenv SLURM_BOOTSTRAP_FAILURE");
       start_node();
       EXPECT_EQ(task.count("SLURM_BOOTSTRAP_DECISION"), 0U);
-      EXPECT_NE(task.count("WORLD_SIZE") + task.count("MASTER_ADDR"), 0U);
       deny("nothing");
       start_task(0, 0);
-      EXPECT_EQ(task.count("WORLD_SIZE") + task.count("MASTER_ADDR"), 0U);
+      EXPECT_EQ(task.count("RANK") + task.count("WORLD_SIZE") + task.count("MASTER_ADDR"), 0U);
     });
     EXPECT_EQ(outcome.status, asked == Asked::kStrongly ? kEnded : kDone) << outcome.printed;
   }
@@ -151,7 +151,7 @@ TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
   }
 }
 
-// Values that cannot be right are replaced in user_init or task_init, and MASTER_PORT is kept.
+// Values that cannot be right are replaced before the failure, and MASTER_PORT is kept.
 TEST(PluginFailures, AStepThatDidNotAskGetsTheUsersValuesBack) {
   const std::pair<const char*, const char*> users[] = {{"RANK", "7"},
                                                        {"WORLD_SIZE", "1"},
@@ -168,9 +168,14 @@ TEST(PluginFailures, AStepThatDidNotAskGetsTheUsersValuesBack) {
     }
     enter_step(environment);
     start_node();
-    EXPECT_EQ(task["WORLD_SIZE"] + task["MASTER_ADDR"], "4node001");
-    deny("setenv LOCAL_RANK");
+    std::set<std::string> calls;
+    spank_double().fails = [&](const std::string& call) {
+      calls.insert(call);
+      return call == "setenv SLURM_BOOTSTRAP_STEP";
+    };
     start_task(0, 0);
+    for (const auto* name : {"setenv RANK", "setenv WORLD_SIZE", "setenv MASTER_ADDR"})
+      EXPECT_TRUE(calls.contains(name));
     for (const auto& [name, value] : users) EXPECT_EQ(task[name], value) << name;
   });
   EXPECT_EQ(outcome.status, kDone) << outcome.printed;

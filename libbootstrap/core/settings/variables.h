@@ -9,8 +9,8 @@
 // SLURM_BOOTSTRAP_GPU_BIND        srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
 // SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
-// SLURM_BOOTSTRAP_STEP            slurmstepd, preload       all, library             yes
-// SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload       all, library             yes
+// SLURM_BOOTSTRAP_STEP            slurmstepd, preload, srun all, library             yes
+// SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_SETTINGS        slurmstepd, preload       library                  yes
 // SLURM_BOOTSTRAP_GIVEN_UP        preload                   preload                  yes
 //
@@ -45,7 +45,8 @@ inline constexpr std::string_view kGivenUpVariable = "SLURM_BOOTSTRAP_GIVEN_UP";
 // srun's --export for steps of several components, so that what srun adds reaches all of them.
 inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";
 inline constexpr std::string_view kExportValue =
-    "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
+    "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,RANK,SLURM_BOOTSTRAP_STEP,"
+    "SLURM_BOOTSTRAP_EXPORTS,ALL";
 
 // From srun to slurmstepd, which removes them.
 inline constexpr std::array<std::string_view, 4> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,

@@ -52,6 +52,14 @@ bool ExportRecord::has_set(std::string_view name) const {
   return std::any_of(exports_.begin(), exports_.end(), [name](const auto& entry) { return entry.first == name; });
 }
 
+std::string ExportRecord::with(std::string_view name, std::string_view value) const {
+  auto text = cat({name, ":", to_hex(fingerprint(value))});
+  for (const auto& [other, mark] : exports_) {
+    if (other != name) text.append(1, ',').append(other).append(1, ':').append(to_hex(mark));
+  }
+  return text;
+}
+
 std::vector<std::string> ExportRecord::unchanged(const Environment& environment) const {
   std::vector<std::string> names;
   if (step_tag_.empty()) return names;

@@ -16,6 +16,9 @@
 
 namespace bootstrap {
 
+// In RANK where a step asks on its own line, until task_init sets the rank.
+inline constexpr std::string_view kRankPlaceholder = "not-set:this-node-did-not-run-slurm-bootstrap";
+
 inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and missing at times
 
 enum class Action : std::uint8_t {
@@ -56,6 +59,7 @@ class ExportRecord {
 
   const std::string& step_tag() const { return step_tag_; }                  // empty: there are none
   std::vector<std::string> unchanged(const Environment& environment) const;  // names that still hold our values
+  std::string with(std::string_view name, std::string_view value) const;     // as text, with this value of it
 
  private:
   std::string step_tag_;

@@ -10,6 +10,7 @@ import pytest
 from activation_steps import TWO, all_lines, cluster, srun, told, variables  # one is a fixture
 from built_files import COMMAND, PLUGIN, double, inside
 from check_steps import check
+from roll_out_site import NO_LINE, Site
 
 PLUGINS = {"sharing": "spank_pyxis", "starting": "singularity-exec"}
 RIGHT = {"sharing": "before us", "starting": "behind us"}
@@ -64,16 +65,12 @@ def test_behind_ours_one_environment_for_all_gives_ranks_twice_and_check_names_r
     assert found.text("plan").startswith("another plugin, a TaskProlog or a script changed RANK"), found.stdout
 
 
-IN_TASK_INIT = "the plugin sets part of its variables in user_init"
 
-
-@pytest.mark.xfail(strict=True, reason=IN_TASK_INIT)
 def test_unasked_a_program_that_another_plugin_starts_has_nothing_of_ours(cluster, lines):
     lines("starting", WRONG["starting"])
     assert by_rank(srun(cluster, TWO)) == [{}] * 4
 
 
-@pytest.mark.xfail(strict=True, reason=f"{IN_TASK_INIT}, and srun puts no placeholder into RANK")
 def test_asked_a_program_that_another_plugin_starts_cannot_take_its_rank_for_right(cluster, lines):
     lines("starting", WRONG["starting"])
     done = cluster.run(["srun", *TWO.split(), "--bootstrap=on", "python3", "-c", "import os; print(os.environ['RANK'])"])
@@ -81,8 +78,22 @@ def test_asked_a_program_that_another_plugin_starts_cannot_take_its_rank_for_rig
     assert by_rank(srun(cluster, f"{TWO} --bootstrap=on")) == [{"RANK": PLACEHOLDER}] * 4
 
 
+def test_a_node_without_the_line_has_the_placeholder_in_a_step_that_asks(cluster):
+    site = Site(cluster)
+    for host in ("head", "node001", "node002"):
+        site.set(host, NO_LINE if host == "node002" else "world")
+    try:
+        ranks = sorted(task.get("RANK") for task in by_rank(srun(cluster, f"{TWO} --bootstrap=on")))
+        assert ranks == ["0", "1", PLACEHOLDER, PLACEHOLDER]
+        command = ["srun", *TWO.split(), "--bootstrap=on", "-K", "python3", "-c", "import os; print(int(os.environ['RANK']))"]
+        done = cluster.run(command)
+        assert done.returncode != 0 and PLACEHOLDER in done.stderr and "replaced" not in done.stderr, done
+        assert sorted(task.get("RANK", "") for task in by_rank(srun(cluster, TWO))) == ["", "", "0", "1"], "control: unasked"
+    finally:
+        cluster.configure()
+
+
 @ASKS
-@pytest.mark.xfail(strict=True, reason=IN_TASK_INIT)
 def test_check_names_the_nodes_where_task_init_did_not_run(cluster, lines, asks):
     lines("starting", WRONG["starting"])
     found = check(cluster, *TWO.split(), *asks.split())
