@@ -178,7 +178,7 @@ def test_a_rank_with_another_plan_is_named(cluster):
     options = programs(cluster, "astray", f"0-1,3 {COMMAND} check --json", f"2 env MASTER_PORT=29999 {COMMAND} check")
     done = check(cluster, "--mpi=pmix", *CPU, *options, program=())
     assert done.failed == ["plan"] and done.ranks("plan") == [2] and done.status == 1, done.stdout
-    assert re.fullmatch(r"MASTER_ADDR:MASTER_PORT is node001:29999 here and node001:\d+ on rank 0", done.text("plan"))
+    assert done.text("plan") == "another plugin, a TaskProlog or a script changed MASTER_PORT after this plugin had set it"
     assert done.result("exchange") == "ok"  # it needs no port
 
 
@@ -189,7 +189,7 @@ def test_an_address_that_is_not_of_rank_0_is_reported(cluster):
 
     done = meet_at("localhost")
     assert done.failed == ["network"] and done.ranks("network") == [2, 3], done.stdout
-    assert "loopback address of each node" in done.rows["network"]["hint"]
+    assert "MASTER_ADDR" in done.text("plan") and "see the row of the plan" in done.rows["network"]["hint"]
     done = meet_at("no-such-host.invalid")
     assert done.failed == ["network"] and done.ranks("network") == [0, 1, 2, 3], done.stdout
     assert "does not resolve" in done.text("network")
