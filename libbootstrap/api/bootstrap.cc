@@ -50,12 +50,14 @@ Result<std::chrono::milliseconds> read_timeout(const Environment& environment, i
 }
 
 // SLURM_BOOTSTRAP_DEBUG=1: each rank prints whether it is set up, and rank 0 the decisions for all.
-void print_decisions(const TaskPlan& task) {
+void print_decisions(const OwnPlan& task) {
   const auto rank = task.facts.local_ranks.front();
   const auto who = step_prefix(task.facts.id);
   auto text = cat({who, "rank ", std::to_string(rank), ": ", task.verdict, "\n"});
   if (rank == 0) {
-    for (const auto& line : decision_lines(task.facts, task.plan)) text += cat({who, line, "\n"});
+    for (const auto& line :
+         decision_lines(task.facts, task.step, task.task, task.is_set && task.step.ports.master.has_value()))
+      text += cat({who, line, "\n"});
   }
   (void)std::fputs(text.c_str(), stderr);
 }
@@ -70,16 +72,16 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
   if (process_settings(environment).debug.value) print_decisions(*task);
-  const auto port = parse_unsigned(effective_value(task->plan, "MASTER_PORT"), 65535);
+  const auto port = parse_unsigned(effective_value(task->task.variables, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT of this step is not a port; use a number from 1 to 65535");
   auto step = std::make_unique<bootstrap_t>();
   const Rank rank = task->facts.local_ranks.front();
   step->who = about_rank(task->facts.id, rank);
   step->layout = task->facts.layout;
   step->place = step->layout.place(rank);
-  step->master_addr = effective_value(task->plan, "MASTER_ADDR");
+  step->master_addr = effective_value(task->task.variables, "MASTER_ADDR");
   step->master_port = static_cast<int>(*port);
-  const auto device = parse_unsigned(effective_value(task->plan, "BOOTSTRAP_GPU"), kMaxGpus);
+  const auto device = parse_unsigned(effective_value(task->task.variables, "BOOTSTRAP_GPU"), kMaxGpus);
   if (device && has_our_gpu_list(*task)) step->device = static_cast<int>(*device);
   step->timeout = *timeout;
   step->nccl_library = trusted_settings(environment).nccl_file.value;

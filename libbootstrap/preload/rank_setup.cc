@@ -21,6 +21,7 @@
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
+#include "core/plan/task_plan.h"
 #include "core/program/program.h"
 #include "core/step/step_facts.h"
 #include "core/step/step_id.h"
@@ -100,11 +101,11 @@ void remove_leftovers(const std::vector<std::string>& names) {
   std::move(fresh).install();
 }
 
-void export_plan(const StepPlan& plan) {
+void export_plan(const StepPlan& plan, const TaskPlan& task) {
   NewEnvironment fresh;
   for (const auto& name : plan.removals) fresh.remove(name);
-  for (const auto& variable : plan.variables) {
-    if (variable.action != Action::kKept) fresh.set(variable.name, variable.value(0));
+  for (const auto& variable : task.variables) {
+    if (variable.action != Action::kKept) fresh.set(variable.name, variable.value);
   }
   std::move(fresh).install();
 }
@@ -116,9 +117,13 @@ void warn(std::string_view step, std::string_view sentence) {
 
 // Until this process ends: exec(2) closes the ports, and forked children share them. Not closed at exit, since threads
 // of the program may still use them.
-void reserve_ports(const StepFacts& facts, const Settings& settings, StepPlan& plan) {
+PortFacts hold_ports(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   static auto* const ports = new StepPorts;
-  for (const auto& refused : ports->reserve(plan, facts, settings)) warn(to_string(facts.id), refused.sentence);
+  auto found = ports->hold(plan.ports);
+  for (const auto& refused : describe_refused_ports(plan.ports, found, facts, settings)) {
+    warn(to_string(facts.id), refused.sentence);
+  }
+  return found;
 }
 
 std::string remedy_of(const StepFacts& facts, std::size_t gpus) {
@@ -138,31 +143,33 @@ std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& setting
               remedy_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on to share them"});
 }
 
-// The plugin gets these from Slurm, this process from its own CPU mask.
-void read_own_cpus(const StepFacts& facts, StepPlan& plan, const Settings& settings) {
-  TaskObservation observed{.gpus = {},
-                           .cores = static_cast<std::uint32_t>(cores_of(0).count()),
-                           .cores_of_node = facts.environment.number("SLURM_CPUS_ON_NODE").value_or(0),
-                           .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
-  if (plan.gpus) observed.gpus = view_of(*plan.gpus, facts.layout.place(facts.local_ranks.front()).local_rank);
-  refine_frameworks(plan, facts, settings, 0, observed);
+// The plugin gets the cores from Slurm, this process from its own CPU mask.
+TaskFacts own_task(const StepFacts& facts, const StepPlan& plan, const PortFacts& ports) {
+  auto task = assumed_task(plan, facts, 0);
+  task.cores = static_cast<std::uint32_t>(cores_of(0).count());
+  task.cores_of_node = facts.environment.number("SLURM_CPUS_ON_NODE").value_or(0);
+  task.cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0);
+  task.ports = ports.of_tasks.empty() ? std::vector<std::uint16_t>() : ports.of_tasks.front();
+  return task;
 }
 
 // Under mpirun on several nodes. A program that is linked with MPI does not use MASTER_ADDR.
-std::string warn_of_missing_address(const StepFacts& facts, const StepPlan& plan) {
-  if (facts.knows_hosts || plan.find("MASTER_ADDR") || is_mpi_loaded()) return {};
+std::string warn_of_missing_address(const StepFacts& facts, const TaskPlan& task) {
+  if (facts.knows_hosts || find_variable(task.variables, "MASTER_ADDR") != nullptr || is_mpi_loaded()) return {};
   return "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
          "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0";
 }
 
 // In rank 0: the table, or with SLURM_BOOTSTRAP_DEBUG=1 one line for each decision.
-void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
+void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
+             bool holds_port) {
   const auto first = verdict(facts.decision, {});
   const bool is_debug = process_settings(facts.environment).debug.value;
   if (settings.explain.value) {
-    auto table = explain_text(facts, settings, plan,
+    auto table = explain_text(facts, settings, plan, {&task, 1},
                               {.verdict = first,
                                .is_preloaded = true,
+                               .holds_port = holds_port,
                                .shows_all = is_debug,
                                .notes = step_notes(facts, plan),
                                .versions = cat({"libbootstrap ", kVersion})});
@@ -171,7 +178,7 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
   } else if (is_debug) {
     const auto who = step_prefix(facts.id);
     print_line(who + first);
-    for (const auto& line : decision_lines(facts, plan)) print_line(who + line);
+    for (const auto& line : decision_lines(facts, plan, task, holds_port)) print_line(who + line);
   }
 }
 
@@ -204,19 +211,19 @@ Status set_up(const Environment& environment, SetUp what) {
   facts->decision.reason = "the preloaded library does it, without the plugin";
   facts->is_preloaded = true;
   gather_network(*facts, *settings);
-  auto plan = make_step_plan(*facts, *settings);
+  const auto plan = plan_step(*facts, *settings);
   if (!plan) return fail(plan.error());
-  if (facts->knows_hosts) read_own_cpus(*facts, *plan, *settings);
-  reserve_ports(*facts, *settings, *plan);
-  export_plan(*plan);
+  const auto ports = hold_ports(*facts, *settings, *plan);
+  const auto task = plan_task(*plan, *facts, *settings, own_task(*facts, *plan, ports));
+  export_plan(*plan, task);
   const auto step = to_string(facts->id);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) warn(step, shared);
   if (facts->local_ranks.front() != 0) return {};
-  for (const auto& warning : plan->warnings) warn(step, warning);
-  const auto missing = warn_of_missing_address(*facts, *plan);
+  for (const auto& warning : task.warnings) warn(step, warning);
+  const auto missing = warn_of_missing_address(*facts, task);
   if (!missing.empty()) warn(step, missing);
-  explain(*facts, *settings, *plan);
+  explain(*facts, *settings, *plan, task, ports.holds_master);
   return {};
 }
 

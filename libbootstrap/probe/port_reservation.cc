@@ -14,7 +14,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/plan/frameworks.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -98,104 +97,51 @@ Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
 
 namespace {
 
-std::string sentence(const std::string& reason, const StepPlan& plan, const Settings& settings) {
-  if (plan.port_is_users) return cat({reason, "; you set this port: if rank 0 listens on it, set another one"});
-  const auto& port = settings.port;
-  if (port.value != 0) {
-    return cat({reason, "; set another port in ", setting_name("port", port.source),
-                ", or let the plugin choose one (--bootstrap-port=auto)"});
-  }
-  constexpr std::string_view kOtherPorts =
-      "; start the step again, or set other ports with --bootstrap-port or --bootstrap-port-range; if this happens "
-      "often, let Slurm reserve the ports (MpiParams=ports= in slurm.conf), or use --bootstrap-claim=off to start "
-      "without a reserved port";
-  return cat({reason, kOtherPorts});
-}
-
-std::string name_of(std::string_view what, std::uint16_t port, const std::string& host) {
-  return cat({what, " ", std::to_string(port), " on ", host});
-}
-
-}  // namespace
-
-std::vector<RefusedPort> StepPorts::reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-  std::vector<RefusedPort> refused;
-  const auto take = [&](std::uint16_t port, const std::string& name) -> Status {
-    auto reservation = reserve_port(port, name);
-    if (!reservation) return fail(reservation.error());
-    reservations_.push_back(std::move(*reservation));
-    return {};
-  };
-  if (plan.port_to_reserve) {
-    const auto port = *plan.port_to_reserve;
-    const auto taken = take(port, name_of("MASTER_PORT", port, facts.layout.host_of(0)));
-    if (!taken) plan.port_to_reserve.reset();
-    // A single task meets no other, and a server would report the error itself.
-    if (!taken && facts.layout.size() > 1) {
-      refused.push_back({sentence(taken.error().message, plan, settings), plan.port_is_users});
-    }
-    // The step did not ask: a reservation could keep the user's own program from the port.
-    if (taken && plan.port_is_users && facts.decision.asked == Asked::kUnasked) {
-      reservations_.pop_back();
-      plan.port_to_reserve.reset();
-    }
-  }
-  for (const auto port : plan.worker_ports) {
-    const auto taken = take(port, name_of("TF_CONFIG port", port, facts.layout.host_of(facts.local_ranks.front())));
-    if (taken) continue;
-    constexpr std::string_view kHint =
-        "; start the step again, or set other ports with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE";
-    refused.push_back({cat({taken.error().message, kHint})});
-  }
-  const auto taken = take_task_ports(plan, facts, settings);
-  if (!taken) refused.push_back({taken.error().message});
-  return refused;
-}
-
-namespace {
-
-// Of one task. Ports in use are passed over, since no other task has to know which it has. Empty: too few are free.
-std::string take_ports_of_task(const StepFacts& facts, const Settings& settings, Rank rank,
-                               std::vector<Descriptor>& taken) {
-  constexpr std::uint32_t kMostInUse = 16;
-  std::vector<std::string> ports;
-  for (std::uint32_t i = 0; i < settings.ports.value + kMostInUse; ++i) {
-    const auto port = task_port(facts, settings, rank, i);
-    if (port == 0) break;
+// Ports in use are passed over, since no other task has to know which one a task has. Empty: too few are free.
+std::vector<std::uint16_t> hold_free_ports(const std::vector<std::uint16_t>& candidates, std::uint32_t count,
+                                           std::vector<Descriptor>& taken) {
+  std::vector<std::uint16_t> ports;
+  for (const auto port : candidates) {
     auto reservation = reserve_port(port);
     if (!reservation) continue;
     taken.push_back(std::move(*reservation));
-    ports.push_back(std::to_string(port));
-    if (ports.size() == settings.ports.value) return join(ports, ",");
+    ports.push_back(port);
+    if (ports.size() == count) return ports;
   }
   return {};
 }
 
 }  // namespace
 
-Status StepPorts::take_task_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-  const auto at = plan.find(kPortsVariable);
-  if (!at) return {};
-  Status outcome;
-  std::vector<std::string> values;
+PortFacts StepPorts::hold(const PortPlan& plan) {
+  PortFacts found;
+  const auto take = [&](const PortToHold& wanted, std::vector<Descriptor>& taken) -> std::string {
+    auto reservation = reserve_port(wanted.port, wanted.name);
+    if (!reservation) return reservation.error().message;
+    taken.push_back(std::move(*reservation));
+    return {};
+  };
+  std::vector<Descriptor> tried;
+  if (plan.master) {
+    found.refused_master = take(*plan.master, plan.is_only_tried ? tried : reservations_);
+    found.holds_master = found.refused_master.empty() && !plan.is_only_tried;
+  }
+  for (const auto& worker : plan.workers) {
+    auto refused = take(worker, reservations_);
+    if (!refused.empty()) found.refused_workers.push_back(std::move(refused));
+  }
   std::vector<Descriptor> taken;
-  for (const auto rank : facts.local_ranks) {
-    values.push_back(take_ports_of_task(facts, settings, rank, taken));
-    if (!values.back().empty() || !outcome) continue;
-    outcome = fail(ErrorCode::kUnavailable,
-                   cat({setting_text("ports", settings.ports.source, std::to_string(settings.ports.value)),
-                        ": too few ports are free for rank ", std::to_string(rank), " on ", facts.layout.host_of(rank),
-                        "; set others with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"}));
+  for (const auto& candidates : plan.of_tasks) {
+    found.of_tasks.push_back(hold_free_ports(candidates, plan.count_of_task, taken));
+    if (!found.of_tasks.back().empty()) continue;
+    if (!found.task_without_ports) found.task_without_ports = found.of_tasks.size() - 1;
   }
-  if (outcome) {
-    plan.variables[*at].values = values;
-    if (settings.claim.value) std::move(taken.begin(), taken.end(), std::back_inserter(reservations_));
-  } else {
-    plan.variables.erase(plan.variables.begin() + static_cast<std::ptrdiff_t>(*at));
-    plan.removals.emplace_back(kPortsVariable);
+  if (found.task_without_ports) {
+    found.of_tasks.clear();
+  } else if (plan.holds_ports_of_tasks) {
+    std::move(taken.begin(), taken.end(), std::back_inserter(reservations_));
   }
-  renew_exports(plan.variables, 0, values.size());
-  return outcome;
+  return found;
 }
 
 }  // namespace bootstrap

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/step_plan.h"
-#include "core/settings/settings.h"
-#include "core/step/step_facts.h"
+#include "core/plan/port_plan.h"
 #include "core/util/result.h"
 #include "probe/files.h"
 
@@ -27,22 +25,14 @@ bool bind_everywhere(const Descriptor& socket, std::uint16_t port);
 // message, such as "MASTER_PORT 25000 on node001".
 Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name = "the port");
 
-struct RefusedPort {
-  std::string sentence;   // the port, its host, the reason and a remedy
-  bool is_users = false;  // the user set this MASTER_PORT: two steps of a job may share it, and one of them listens
-};
-
+// The ports of a plan that this process holds.
 class StepPorts {
  public:
-  // MASTER_PORT on the node of rank 0, and on this node the ports of TensorFlow servers and those of BOOTSTRAP_PORTS.
-  // Resets plan.port_to_reserve if MASTER_PORT is refused, and writes into the plan which further ports were free.
-  std::vector<RefusedPort> reserve(StepPlan& plan, const StepFacts& facts, const Settings& settings);
+  PortFacts hold(const PortPlan& plan);
 
   void release() { reservations_.clear(); }
 
  private:
-  Status take_task_ports(StepPlan& plan, const StepFacts& facts, const Settings& settings);
-
   std::vector<Descriptor> reservations_;
 };
 

@@ -74,8 +74,8 @@ MpirunContext read_mpirun_context(const Environment& environment) {
   return around;
 }
 
-Result<TaskPlan> read_own_task(const Environment& environment) {
-  auto task = read_task_plan(environment, read_mpirun_context(environment));
+Result<OwnPlan> read_own_task(const Environment& environment) {
+  auto task = read_own_plan(environment, read_mpirun_context(environment));
   if (!task || task->facts.knows_hosts) return task;
   return fail(ErrorCode::kUnsupported,
               "under mpirun on several nodes the hosts of the other ranks are not known; start the program with srun");

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/own_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/environment.h"
@@ -27,6 +27,6 @@ MpirunContext read_mpirun_context(const Environment& environment);
 
 // This process as a rank of its step, from its environment alone. kMissing outside of a step; kUnsupported under mpirun
 // on several nodes, where the hosts of the other ranks are unknown.
-Result<TaskPlan> read_own_task(const Environment& environment);
+Result<OwnPlan> read_own_task(const Environment& environment);
 
 }  // namespace bootstrap

@@ -36,8 +36,12 @@ int StepOnNode::task_post_fork(spank_t spank) {
   const auto task = item(spank, S_TASK_ID);
   const auto process = item<pid_t>(spank, S_TASK_PID);
   if (process) failure_sender_.note_task(*process);
-  if (!plan_ || !plan_->gpus || !task || !process || *task >= facts_->local_ranks.size()) return kAccepted;
-  gpu_order_.note_task(*plan_->gpus, facts_->layout.place(facts_->local_ranks[*task]).local_rank, *process);
+  auto* const planned = std::get_if<Planned>(&outcome_);
+  if (planned == nullptr || !planned->plan.gpus || !task || !process) return kAccepted;
+  const auto& facts = planned->facts;
+  if (*task >= facts.local_ranks.size()) return kAccepted;
+  const auto local_rank = facts.layout.place(facts.local_ranks[*task]).local_rank;
+  planned->gpu_order.note_task(*planned->plan.gpus, local_rank, *process);
   return kAccepted;
 }
 
@@ -45,13 +49,17 @@ int StepOnNode::task_exit(spank_t spank) {
   const auto task = item(spank, S_TASK_ID);
   const auto status = item(spank, S_TASK_EXIT_STATUS);
   if (!task || !status) return kAccepted;
-  if (error_ && *status != 0) failure_sender_.send({.local_rank = *task, .host = "-", .is_refused = true});
-  if (!plan_ || *task >= facts_->local_ranks.size()) return kAccepted;
-  const auto& place = facts_->layout.place(facts_->local_ranks[*task]);
-  if (facts_->layout.size() == 1) return kAccepted;  // srun's own line is enough
+  if (std::holds_alternative<Refused>(outcome_) && *status != 0) {
+    failure_sender_.send({.local_rank = *task, .host = "-", .is_refused = true});
+  }
+  const auto* const planned = std::get_if<Planned>(&outcome_);
+  if (planned == nullptr || *task >= planned->facts.local_ranks.size()) return kAccepted;
+  const auto& layout = planned->facts.layout;
+  if (layout.size() == 1) return kAccepted;  // srun's own line is enough
+  const auto& place = layout.place(planned->facts.local_ranks[*task]);
   failure_sender_.send({.rank = place.rank,
                         .local_rank = place.local_rank,
-                        .host = facts_->layout.host_of(place.rank),
+                        .host = layout.host_of(place.rank),
                         .wait_status = static_cast<std::int32_t>(*status)});
   return kAccepted;
 }

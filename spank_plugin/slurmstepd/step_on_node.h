@@ -7,10 +7,12 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
+#include "core/plan/task_plan.h"
 #include "core/step/failure.h"
 #include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
@@ -49,6 +51,22 @@ class FailureSender {
   bool has_looked_at_others_ = false;
 };
 
+// What user_init did, once for the node; task_init acts on it in each task.
+struct LeftAlone {
+  std::vector<std::string> warnings = {};
+};
+struct Refused {  // no task of this node starts
+  Error error;    // without a message: srun has printed why
+};
+struct Planned {
+  StepFacts facts;
+  Settings settings;
+  StepPlan plan;
+  std::optional<PortFacts> ports;  // nothing: no port could be reserved
+  Status preload;                  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
+  GpuOrder gpu_order = {};         // decided in task_post_fork
+};
+
 class StepOnNode {
  public:
   static StepOnNode& current();
@@ -67,35 +85,32 @@ class StepOnNode {
   int end();                          // exit: gives the ports back
 
  private:
-  int prepare_step(spank_t spank, std::optional<std::uint32_t> step);
-  int refuse_large_environment(spank_t spank);
-  int leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision);
+  using Outcome = std::variant<LeftAlone, Refused, Planned>;
+
+  Outcome look_at_step(spank_t spank, std::optional<std::uint32_t> step);
+  Outcome refuse_large_environment(spank_t spank);
+  Outcome leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision);
+  Outcome set_up(spank_t spank, const Environment& environment, const StepId& id, const Decision& decision);
+  Result<Planned> plan_node(spank_t spank, const Environment& environment, const StepId& id, const Decision& decision,
+                            const Settings& settings);
+  void log_decision(spank_t spank, const Environment& environment, const Decision& decision,
+                    const Outcome& outcome) const;
+
   int init_task(spank_t spank);
-  Status plan_step(spank_t spank, const Environment& environment, const StepId& id, const Settings& settings);
-  Status set_up_task(spank_t spank, std::uint32_t task);
-  Result<TaskObservation> finalize_gpus(spank_t spank, std::uint32_t task, const Place& place);
-  void finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation observed);
+  Status set_up_task(spank_t spank, const Planned& planned, std::uint32_t task);
+  void explain_task(spank_t spank, const Planned& planned, const TaskFacts& task) const;
   int give_up(spank_t spank, const std::string& why) const;
   void withdraw(spank_t spank) const;  // the task is to start as without the plugin; allocates nothing
-  bool is_strong() const { return decision_.asked == Asked::kStrongly; }
-  bool reports_for_step(std::uint32_t task) const { return task == 0 && (holds_first_node_ || error_is_local_); }
 
   static inline bool is_prepared_ = false;
   static inline bool is_broken_ = false;
   static inline bool user_knows_ = false;
   static inline bool has_asked_ = false;  // strongly
+  std::string step_;                      // "12.0", for messages
+  Outcome outcome_;
+  bool is_reporter_ = false;  // this node prints what is to be said once: rank 0 is here, or it is of this node alone
   std::optional<std::uint32_t> started_task_;
-  std::string step_;                   // "12.0", for messages
-  Decision decision_;                  // srun's
-  std::vector<std::string> warnings_;  // of a step that is left alone
-  std::optional<Error> error_;
-  bool error_is_local_ = false;     // only this node has it, so this node reports it
-  std::optional<StepFacts> facts_;  // these three: of a step in which something is set
-  Settings settings_;
-  std::optional<StepPlan> plan_;
-  Status preload_;  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
-  GpuOrder gpu_order_;
-  bool holds_first_node_ = false;  // rank 0 is here, or would be
+  std::optional<TaskPlan> task_plan_;  // in a task: its own
   StepPorts ports_;
   FailureSender failure_sender_;
 };

@@ -41,7 +41,8 @@ bool may_be_overridden(std::string_view name, const Settings& settings) {
 // each of them up among the known variables took more than half of our own instructions in task_init.
 class CurrentValues {
  public:
-  CurrentValues(spank_t spank, const StepPlan& plan) : values_(plan.variables.size()) {
+  CurrentValues(spank_t spank, const TaskPlan& plan, const std::vector<std::string>& removals)
+      : values_(plan.variables.size()) {
     const auto* entry = job_environment(spank);
     for (; entry != nullptr && *entry != nullptr; ++entry) {
       const std::string_view text(*entry);
@@ -49,18 +50,21 @@ class CurrentValues {
       if (name.size() == text.size()) continue;
       const auto value = text.substr(name.size() + 1);
       if (name == "SLURM_PROCID") rank_ = value;
+      bool is_planned = false;
       for (std::size_t i = 0; i < plan.variables.size(); ++i) {
-        if (plan.variables[i].name == name) values_[i] = value;
+        if (plan.variables[i].name != name) continue;
+        values_[i] = value;
+        is_planned = true;
       }
-      for (const auto& removal : plan.removals) {
-        if (removal == name) to_remove_.push_back(&removal);
+      for (const auto& removal : removals) {
+        if (!is_planned && removal == name) to_remove_.push_back(&removal);
       }
     }
   }
 
   std::optional<std::string_view> rank() const { return rank_; }
   std::optional<std::string_view> of(std::size_t variable) const { return values_[variable]; }
-  const std::vector<const std::string*>& to_remove() const { return to_remove_; }  // of the plan's removals
+  const std::vector<const std::string*>& to_remove() const { return to_remove_; }  // and not set anew
 
  private:
   std::vector<std::optional<std::string_view>> values_;
@@ -70,17 +74,17 @@ class CurrentValues {
 
 }  // namespace
 
-void withdraw_task_environment(spank_t spank, const StepPlan& plan) {
-  for (const auto& variable : plan.variables) {
+void withdraw_task_environment(spank_t spank, const TaskPlan& task) {
+  for (const auto& variable : task.variables) {
     if (variable.action == Action::kKept || from_slurm(variable.name)) continue;
     unset_task_variable(spank, variable.name);
     if (variable.is_users) (void)set_task_variable(spank, variable.name, variable.previous);
   }
 }
 
-Status set_task_environment(spank_t spank, StepPlan& plan, const Settings& settings, std::uint32_t local_task,
-                            Rank rank) {
-  const CurrentValues now(spank, plan);
+Status set_task_environment(spank_t spank, TaskPlan& task, const std::vector<std::string>& removals,
+                            const Settings& settings, Rank rank) {
+  const CurrentValues now(spank, task, removals);
   // Slurm's own value wins: it identifies the task.
   const auto named = now.rank();
   const auto expected = std::to_string(rank);
@@ -91,9 +95,9 @@ Status set_task_environment(spank_t spank, StepPlan& plan, const Settings& setti
   }
   // What user_init could not remove: a contained one may write into an environment of its own.
   for (const auto* const name : now.to_remove()) unset_task_variable(spank, *name);
-  for (std::size_t i = 0; i < plan.variables.size(); ++i) {
-    auto& variable = plan.variables[i];
-    const auto& value = variable.value(local_task);
+  for (std::size_t i = 0; i < task.variables.size(); ++i) {
+    auto& variable = task.variables[i];
+    const auto& value = variable.value;
     const auto current = now.of(i);
     if (variable.action == Action::kKept || current == value) continue;
     if (variable.action == Action::kSet && current && may_be_overridden(variable.name, settings)) {

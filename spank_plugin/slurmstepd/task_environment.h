@@ -9,21 +9,21 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/task_plan.h"
 #include "core/settings/settings.h"
 #include "core/util/result.h"
 #include "spank_api.h"
 
 namespace bootstrap {
 
-// In task_init: sets all variables of the plan. Where another plugin has set one since user_init (pyxis writes those of
+// In task_init: sets all variables of the task. Where another plugin has set one since user_init (pyxis writes those of
 // a container's image), the task's rank and the master's address and port must be right, so our value wins; for other
-// variables the other plugin's value stays, and is marked as kept in the task's plan.
-Status set_task_environment(spank_t spank, StepPlan& plan, const Settings& settings, std::uint32_t local_task,
-                            Rank rank);
+// variables the other plugin's value stays, and is marked as kept.
+Status set_task_environment(spank_t spank, TaskPlan& task, const std::vector<std::string>& removals,
+                            const Settings& settings, Rank rank);
 
-// In task_init: takes back what the plan has set, as far as Slurm does not write it itself. Allocates nothing.
-void withdraw_task_environment(spank_t spank, const StepPlan& plan);
+// In task_init: takes back what was set, as far as Slurm does not write it itself. Allocates nothing.
+void withdraw_task_environment(spank_t spank, const TaskPlan& task);
 
 // The library's path on the nodes: preload_library= of the site, or where it was installed.
 std::string preload_library(const Settings& settings);

@@ -8,6 +8,8 @@
 #include <array>
 #include <atomic>
 #include <new>
+#include <utility>
+
 #include "core/plan/node_gpus.h"
 #include "probe/own_process.h"
 
@@ -38,13 +40,14 @@ void GpuOrder::note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t p
   page_->count.store(static_cast<std::uint32_t>(ordered.order.size()), std::memory_order_release);
 }
 
-bool GpuOrder::apply_to(NodeGpus& plan) const {
+std::optional<NodeGpus> GpuOrder::reordered(const NodeGpus& plan) const {
   const auto count = page_ == nullptr ? 0 : page_->count.load(std::memory_order_acquire);
-  if (count == 0 || count != plan.order.size()) return false;
-  const std::vector<std::uint32_t> order(page_->order.begin(), page_->order.begin() + count);
-  if (order == plan.order) return false;
-  plan.order = order;
-  return true;
+  if (count == 0 || count != plan.order.size()) return std::nullopt;
+  std::vector<std::uint32_t> order(page_->order.begin(), page_->order.begin() + count);
+  if (order == plan.order) return std::nullopt;
+  auto gpus = plan;
+  gpus.order = std::move(order);
+  return gpus;
 }
 
 namespace {
@@ -63,18 +66,12 @@ bool is_anothers(spank_t spank, const NodeGpus& gpus, const std::string& list) {
 
 }  // namespace
 
-Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
-                             const Place& place) {
-  const auto& gpus = *plan.gpus;
+Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings& settings, const Place& place) {
   GpuVisibility visibility{try_devices(gpus.devices),
                            task_variable(spank, std::string(gpus.kind().variable).c_str()).value_or("")};
   visibility.is_anothers_list = settings.gpu.source < Source::kEnvironment && is_anothers(spank, gpus, visibility.list);
   auto view = view_of(gpus, place.local_rank, visibility);
-  if (!view.is_as_planned) {
-    if (!view.warning.empty()) plan.warnings.push_back(view.warning);
-    set_gpu_view(plan, local_task, place.rank, view);
-    return view;
-  }
+  if (!view.is_as_planned) return view;
   // With --gpu-bind=none Slurm 22.05 removes its variables from the task. 23.11 narrows them: all or none.
   if (visibility.list == gpus.list.text() && !gpus.has_users_list()) return view;
   for (const auto& [name, value] : gpus.slurms) {

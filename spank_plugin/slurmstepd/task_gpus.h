@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/plan/node_gpus.h"
-#include "core/plan/step_plan.h"
+#include "core/settings/settings.h"
 #include "core/util/result.h"
 #include "spank_api.h"
 
@@ -20,8 +21,8 @@ class GpuOrder {
   // In task_post_fork: task `local_rank` runs as `process`. With the last one the order is decided and shared.
   void note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process);
 
-  // In a task: puts the order into its copy of the plan. False: there is none, or it is the one that user_init gave it.
-  bool apply_to(NodeGpus& plan) const;
+  // In a task: the plan's GPUs in that order; nothing: there is none, or it is the plan's own.
+  std::optional<NodeGpus> reordered(const NodeGpus& plan) const;
 
  private:
   struct Page;
@@ -33,10 +34,8 @@ class GpuOrder {
   std::vector<bool> is_noted_;
 };
 
-// Looks at what Slurm left this task and rewrites its copy of the plan if that is less than planned. Answers with what
-// the task has.
-Result<GpuView> look_at_gpus(spank_t spank, StepPlan& plan, const Settings& settings, std::size_t local_task,
-                             const Place& place);
+// What Slurm left this task.
+Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings& settings, const Place& place);
 
 // For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.
 Status bind_near(const NodeGpus& plan, const GpuView& view);

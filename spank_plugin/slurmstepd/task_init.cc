@@ -39,27 +39,8 @@ void report_earlier_failure(spank_t spank) noexcept {
   slurm_error("bootstrap: %s", text.data());
 }
 
-// What explain, srun -v and SLURM_BOOTSTRAP_DEBUG=1 print of a step that is set up: the table, or one line for each
-// decision. `notes`: of this task.
 bool is_explained(const StepFacts& facts, const Settings& settings) {
   return settings.explain.value || facts.decision.is_verbose || process_settings(facts.environment).debug.value;
-}
-
-void explain_plan(spank_t spank, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
-                  const std::vector<std::string>& notes) {
-  if (!settings.explain.value) {
-    auto lines = decision_lines(facts, plan);
-    lines.insert(lines.end(), notes.begin(), notes.end());
-    for (const auto& line : lines) print_to_stderr(cat({step_prefix(facts.id), line, "\n"}));
-    return;
-  }
-  const auto slurm = text_item(spank, S_SLURM_VERSION);
-  ExplainContext context{.verdict = verdict(facts.decision, hint_of(facts.decision)),
-                         .shows_all = process_settings(facts.environment).debug.value,
-                         .notes = step_notes(facts, plan),
-                         .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
-  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
-  print_to_stderr(explain_text(facts, settings, plan, context));
 }
 
 }  // namespace
@@ -96,35 +77,33 @@ int StepOnNode::fail_task(spank_t spank) noexcept {
 }
 
 void StepOnNode::withdraw(spank_t spank) const {
-  if (plan_) withdraw_task_environment(spank, *plan_);
+  if (task_plan_) withdraw_task_environment(spank, *task_plan_);
 }
 
 int StepOnNode::init_task(spank_t spank) {
   const auto task = item(spank, S_TASK_ID);
-  if (!task) {
-    if (!plan_ && !error_) return kAccepted;
-    return give_up(spank, cat({"Slurm did not provide the number of a task on ", own_host()}));
-  }
-  if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
-  started_task_ = task;
-  if (!plan_ && !error_) {
-    if (reports_for_step(*task)) {
-      for (const auto& warning : warnings_) log_warning(step_, warning);
-    }
+  if (const auto* const alone = std::get_if<LeftAlone>(&outcome_)) {
+    if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
+    started_task_ = task;
+    if (!is_reporter_ || task != 0U) return kAccepted;
+    for (const auto& warning : alone->warnings) log_warning(step_, warning);
     return kAccepted;
   }
-  if (error_) {
+  if (!task) return give_up(spank, cat({"Slurm did not provide the number of a task on ", own_host()}));
+  if (started_task_ == task) return kAccepted;
+  started_task_ = task;
+  if (const auto* const refused = std::get_if<Refused>(&outcome_)) {
     // A plan fails on all nodes alike: one of them reports it.
-    if (!error_->message.empty() && reports_for_step(*task)) log_error(step_, error_->message);
+    if (!refused->error.message.empty() && is_reporter_ && *task == 0) log_error(step_, refused->error.message);
     return abort_task();
   }
-  const auto started = set_up_task(spank, *task);
+  const auto started = set_up_task(spank, std::get<Planned>(outcome_), *task);
   if (started) return kAccepted;
   return give_up(spank, cat({"cannot set up a task on ", own_host(), ": ", started.error().message}));
 }
 
 int StepOnNode::give_up(spank_t spank, const std::string& why) const {
-  if (is_strong()) {
+  if (has_asked_) {
     log_error(step_, why);
     return abort_task();
   }
@@ -133,77 +112,118 @@ int StepOnNode::give_up(spank_t spank, const std::string& why) const {
   return kAccepted;
 }
 
-// This is the task's own copy of the plan: what is found out here is of this task alone.
-Status StepOnNode::set_up_task(spank_t spank, std::uint32_t task) {
-  const auto& ranks = facts_->local_ranks;
-  if (task >= ranks.size()) {
-    return fail(ErrorCode::kDisagreement, cat({"Slurm starts local task ", std::to_string(task), " on a node with ",
-                                               counted(ranks.size(), "task")}));
+namespace {
+
+// Nothing: no port is reserved, and the task has the first that it may have.
+std::optional<std::vector<std::uint16_t>> ports_of(const Planned& planned, std::size_t task) {
+  if (!planned.ports) return std::nullopt;
+  const auto& of_tasks = planned.ports->of_tasks;
+  return task < of_tasks.size() ? of_tasks[task] : std::vector<std::uint16_t>();
+}
+
+// `gpus`: the node's, in the order that the tasks' cores led to.
+Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const NodeGpus* gpus, std::uint32_t task,
+                                    const Place& place) {
+  TaskFacts own{.local_task = task, .gpus = gpus, .ports = ports_of(planned, task)};
+  if (gpus != nullptr && gpus->is_untouched) {
+    const auto list = task_variable(spank, std::string(gpus->kind().variable).c_str());
+    // Where another plugin has changed the list of this task, its own GPU is not known.
+    if (list && *list != gpus->list.text()) own.gpus = nullptr;
+    own.view = view_of(*gpus, place.local_rank);
+  } else if (gpus != nullptr) {
+    auto view = look_at_gpus(spank, *gpus, planned.settings, place);
+    if (!view) return fail(view.error());
+    own.view = std::move(*view);
   }
-  const auto& place = facts_->layout.place(ranks[task]);
-  auto observed = finalize_gpus(spank, task, place);
-  if (!observed) return fail(observed.error());
-  finalize_frameworks(spank, task, *observed);
-  auto applied = set_task_environment(spank, *plan_, settings_, task, place.rank);
-  if (!applied) return applied;
-  if (settings_.preload.value) {
-    const auto preloaded = preload_ ? preload(spank, settings_) : preload_;
+  // Only OMP_NUM_THREADS is made of these.
+  if (planned.plan.frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {
+    const auto number = [&](const char* name) {
+      return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
+    };
+    own.cores = static_cast<std::uint32_t>(cores_of(0).count());
+    own.cores_of_node = number("SLURM_CPUS_ON_NODE");
+    own.cores_asked = number("SLURM_CPUS_PER_TASK");
+  }
+  return own;
+}
+
+// What explain shows: this task, and of the node's other tasks as much as can be known here.
+std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own_plan, const TaskFacts& own) {
+  const auto& facts = planned.facts;
+  std::vector<TaskPlan> tasks{own_plan};
+  for (std::size_t other = 0; other < facts.local_ranks.size(); ++other) {
+    if (other == own.local_task) continue;
+    auto task = assumed_task(planned.plan, facts, other);
+    if (task.gpus != nullptr && own.gpus != nullptr) {
+      task.gpus = own.gpus;
+      task.view = view_of(*own.gpus, facts.layout.place(facts.local_ranks[other]).local_rank);
+    }
+    task.ports = ports_of(planned, other);
+    tasks.push_back(plan_task(planned.plan, facts, planned.settings, task));
+  }
+  return tasks;
+}
+
+}  // namespace
+
+Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint32_t task) {
+  const auto& [facts, settings, plan, ports, preload_status, gpu_order] = planned;
+  if (task >= facts.local_ranks.size()) {
+    return fail(ErrorCode::kDisagreement, cat({"Slurm starts local task ", std::to_string(task), " on a node with ",
+                                               counted(facts.local_ranks.size(), "task")}));
+  }
+  const auto& place = facts.layout.place(facts.local_ranks[task]);
+  std::optional<NodeGpus> reordered;
+  if (plan.gpus && !plan.gpus->is_untouched) reordered = gpu_order.reordered(*plan.gpus);
+  const auto* const gpus = reordered ? &*reordered : plan.gpus ? &*plan.gpus : nullptr;
+  const auto own = gather_task_facts(spank, planned, gpus, task, place);
+  if (!own) return fail(own.error());
+  task_plan_ = plan_task(plan, facts, settings, *own);
+  auto set = set_task_environment(spank, *task_plan_, plan.removals, settings, place.rank);
+  if (!set) return set;
+  if (settings.preload.value) {
+    const auto preloaded = preload_status ? preload(spank, settings) : preload_status;
     if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
   }
-  if (reports_for_step(task)) {
-    for (const auto& warning : plan_->warnings) log_warning(step_, warning);
+  if (settings.cpu_near.value && own->gpus != nullptr && !own->gpus->is_untouched) {
+    const auto bound = bind_near(*own->gpus, own->view);
+    if (!bound) {
+      task_plan_->warnings.push_back(
+          cat({setting_text("cpu", settings.cpu_near.source, "near"), ": ", bound.error().message}));
+    }
   }
-  if (place.rank != 0 || !is_explained(*facts_, settings_)) return {};
-  const auto near = plan_->gpus && observed->gpus ? cores_near(*plan_->gpus, *observed->gpus) : CpuSet();
-  const auto cores = cores_of(0);
-  std::vector<std::string> notes{note_far_gpu(*facts_, 0, cores, near)};
-  if (is_one_core(cores)) notes.push_back(note_one_core(*facts_, *plan_, 0));
-  std::erase(notes, "");
-  explain_plan(spank, *facts_, settings_, *plan_, notes);
+  if (is_reporter_ && task == 0) {
+    for (const auto& warning : task_plan_->warnings) log_warning(step_, warning);
+  }
+  if (place.rank == 0 && is_explained(facts, settings)) explain_task(spank, planned, *own);
   return {};
 }
 
-// What the task has of the GPUs, with its copy of the plan brought in line.
-Result<TaskObservation> StepOnNode::finalize_gpus(spank_t spank, std::uint32_t task, const Place& place) {
-  TaskObservation observed;
-  observed.has_planned_gpus = true;
-  if (!plan_->gpus) return observed;
-  if (plan_->gpus->is_untouched) {
-    const auto list = task_variable(spank, std::string(plan_->gpus->kind().variable).c_str());
-    if (list && *list != plan_->gpus->list.text()) forget_own_gpu(*plan_, task);
-    return observed;
+// What explain, srun -v and SLURM_BOOTSTRAP_DEBUG=1 print of a step that is set up: the table, or one line for each
+// decision.
+void StepOnNode::explain_task(spank_t spank, const Planned& planned, const TaskFacts& own) const {
+  const auto& facts = planned.facts;
+  const auto& plan = planned.plan;
+  const bool holds_port = planned.ports && planned.ports->holds_master;
+  const auto near = own.gpus == nullptr || own.gpus->is_untouched ? CpuSet() : cores_near(*own.gpus, own.view);
+  const auto cores = cores_of(0);
+  std::vector<std::string> notes{note_far_gpu(facts, 0, cores, near)};
+  if (is_one_core(cores)) notes.push_back(note_one_core(facts, plan, 0));
+  std::erase(notes, "");
+  if (!planned.settings.explain.value) {
+    auto lines = decision_lines(facts, plan, *task_plan_, holds_port);
+    lines.insert(lines.end(), notes.begin(), notes.end());
+    for (const auto& line : lines) print_to_stderr(cat({step_prefix(facts.id), line, "\n"}));
+    return;
   }
-  if (gpu_order_.apply_to(*plan_->gpus)) {
-    observed.has_planned_gpus = false;
-    // A table shows all tasks of the node; without one, each task has to know no more than its own.
-    const bool shows_table = settings_.explain.value && place.rank == 0;
-    if (shows_table) refresh_gpu_variables(*plan_, *facts_);
-    if (!shows_table) set_gpu_view(*plan_, task, place.rank, view_of(*plan_->gpus, place.local_rank));
-  }
-  auto view = look_at_gpus(spank, *plan_, settings_, task, place);
-  if (!view) return fail(view.error());
-  if (settings_.cpu_near.value) {
-    const auto bound = bind_near(*plan_->gpus, *view);
-    if (!bound)
-      plan_->warnings.push_back(
-          cat({setting_text("cpu", settings_.cpu_near.source, "near"), ": ", bound.error().message}));
-  }
-  observed.has_planned_gpus = observed.has_planned_gpus && view->is_as_planned;
-  observed.gpus = std::move(*view);
-  return observed;
-}
-
-void StepOnNode::finalize_frameworks(spank_t spank, std::uint32_t task, TaskObservation observed) {
-  const auto number = [&](const char* name) {
-    return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
-  };
-  // Only OMP_NUM_THREADS is made of these.
-  if (plan_->frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {
-    observed.cores = static_cast<std::uint32_t>(cores_of(0).count());
-    observed.cores_of_node = number("SLURM_CPUS_ON_NODE");
-    observed.cores_asked = number("SLURM_CPUS_PER_TASK");
-  }
-  refine_frameworks(*plan_, *facts_, settings_, task, observed);
+  const auto slurm = text_item(spank, S_SLURM_VERSION);
+  ExplainContext context{.verdict = verdict(facts.decision, hint_of(facts.decision)),
+                         .holds_port = holds_port,
+                         .shows_all = process_settings(facts.environment).debug.value,
+                         .notes = step_notes(facts, plan),
+                         .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
+  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
+  print_to_stderr(explain_text(facts, planned.settings, plan, plan_all_tasks(planned, *task_plan_, own), context));
 }
 
 }  // namespace bootstrap

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/hardware/network.h"
 #include "core/settings/variables.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
@@ -68,11 +69,15 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
 
 // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Only
 // task_init replaces srun's placeholder in RANK: it stays where another plugin starts the program first.
-void unset_inherited(spank_t spank, const Environment& environment, bool asks, bool keeps_layout = false) {
-  for (const auto& name : inherited_to_unset(environment)) {
+void unset_all(spank_t spank, const std::vector<std::string>& names, const Environment& environment, bool asks) {
+  for (const auto& name : names) {
     const bool is_placeholder = asks && name == "RANK" && environment.get(name) == kRankPlaceholder;
-    if (!is_placeholder && !(keeps_layout && name == kLayoutVariable)) unset_task_variable(spank, name);
+    if (!is_placeholder) unset_task_variable(spank, name);
   }
+}
+
+void unset_inherited(spank_t spank, const Environment& environment, bool asks) {
+  unset_all(spank, inherited_to_unset(environment), environment, asks);
 }
 
 // srun's default for this step alone would apply to the steps inside of it, too.
@@ -102,152 +107,180 @@ int StepOnNode::user_init(spank_t spank) {
   is_broken_ = is_broken_ || has_lost_options();
   if (is_broken_) return kAccepted;
   is_prepared_ = true;
-  return current().prepare_step(spank, step);
+  auto& self = current();
+  self.outcome_ = self.look_at_step(spank, step);
+  return kAccepted;
 }
 
-int StepOnNode::refuse_large_environment(spank_t spank) {
+StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
   const auto sentence = cat({"the environment of the step has more than ", std::to_string(kMostEntries),
                              " variables; unset some of them, or use --bootstrap=off"});
   const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str());
   has_asked_ = asks_strongly(decision.value_or(""));
-  if (has_asked_) {
-    decision_.asked = Asked::kStrongly;
-    error_ = Error{ErrorCode::kLimit, cat({"cannot set up the step: ", sentence})};
-    return kAccepted;
-  }
+  if (has_asked_) return Refused{{ErrorCode::kLimit, cat({"cannot set up the step: ", sentence})}};
   for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
   unset_task_variable(spank, std::string(kLayoutVariable));
-  if (decision) warnings_.push_back(cat({"NOT SET UP: ", sentence}));
-  return kAccepted;
+  if (!decision) return LeftAlone{};
+  return LeftAlone{{cat({"NOT SET UP: ", sentence})}};
 }
 
-int StepOnNode::leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision) {
+StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& environment,
+                                            const std::optional<Decision>& decision) {
   unset_inherited(spank, environment, has_asked_);
   if (has_asked_) {
-    decision_ = *decision;
     failure_sender_.prepare(environment);
-    error_ = Error{};  // srun has printed why
-    return kAccepted;
+    return Refused{};
   }
-  if (decision && decision->is_observed) log_info(step_, decision->reason);
   const auto choice = user_choice({});
   // The library acts by itself where it is preloaded, and does not know srun's options.
   if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
     (void)set_task_variable(spank, "SLURM_BOOTSTRAP", "off");
   }
-  if (!decision && asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
+  if (decision) return LeftAlone{};
+  if (asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
     has_asked_ = true;
-    error_is_local_ = true;
-    decision_.asked = Asked::kStrongly;
     failure_sender_.prepare(environment);
-    error_ = Error{ErrorCode::kUnsupported,
-                   "cannot set up the step: srun has another version of the plugin than the nodes; install one "
-                   "version on all hosts, or use --bootstrap=off"};
-  } else if (!decision && choice.asked != Asked::kUnasked && site_settings().when.value != When::kNever) {
-    warnings_.emplace_back(
-        "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
-        "drops the variables that begin with SLURM_BOOTSTRAP_ for this component");
+    return Refused{{ErrorCode::kUnavailable,
+                    "cannot set up the step: srun has another version of the plugin than the nodes; install one "
+                    "version on all hosts, or use --bootstrap=off"}};
   }
-  return kAccepted;
+  if (choice.asked == Asked::kUnasked || site_settings().when.value == When::kNever) return LeftAlone{};
+  return LeftAlone{
+      {"NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
+       "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"}};
 }
 
-int StepOnNode::prepare_step(spank_t spank, std::optional<std::uint32_t> step) {
-  holds_first_node_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
+namespace {
+
+// As Slurm names a user: "alice(1000)". The name comes from the environment, and the number from Slurm.
+std::string user_of(spank_t spank, const Environment& environment) {
+  const auto name = environment.get("SLURM_JOB_USER").value_or("");
+  return cat({is_host_name(name) ? name : "?", "(", std::to_string(item<uid_t>(spank, S_JOB_UID).value_or(0)), ")"});
+}
+
+std::string count_of(spank_t spank, spank_item_t which) {
+  const auto count = item(spank, which);
+  return count ? std::to_string(*count) : "?";
+}
+
+// Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
+// wrong.
+bool is_of_this_node(const Error& error) {
+  return error.code == ErrorCode::kMisplaced || error.code == ErrorCode::kUnavailable;
+}
+
+}  // namespace
+
+// One line for a step, and one more where a node refuses it for a reason of its own.
+void StepOnNode::log_decision(spank_t spank, const Environment& environment, const Decision& decision,
+                              const Outcome& outcome) const {
+  if (!is_reporter_ || !(site_settings().log.value || decision.is_observed)) return;
+  const auto* const refused = std::get_if<Refused>(&outcome);
+  const auto* const what = refused != nullptr                         ? "REFUSED"
+                           : std::holds_alternative<Planned>(outcome) ? "SET UP"
+                                                                      : "NOT SET UP";
+  auto why = decision.reason;
+  if (refused != nullptr && !refused->error.message.empty()) why = refused->error.message;
+  if (const auto* const alone = std::get_if<LeftAlone>(&outcome); alone != nullptr && !alone->warnings.empty()) {
+    why = alone->warnings.front();
+  }
+  const auto partition = environment.get("SLURM_JOB_PARTITION").value_or("");
+  log_info(step_, cat({"decision=\"", what, "\" user=", user_of(spank, environment), " partition=",
+                       is_host_name(partition) ? partition : "?", " tasks=", count_of(spank, S_JOB_TOTAL_TASK_COUNT),
+                       " nodes=", count_of(spank, S_JOB_NNODES), " reason: ", printable(why)}));
+}
+
+StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::uint32_t> step) {
+  is_reporter_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
   if (has_too_many(entries)) return refuse_large_environment(spank);
   const auto environment = read_entries(entries, UnknownVariables::kSkip);
-  const auto found = gather_step_id(spank, environment);
-  if (!step || entries == nullptr || !found) {
+  const auto id = gather_step_id(spank, environment);
+  if (!step || entries == nullptr || !id) {
     // Whether the step asked is not known here; each task finds out.
     log_info("Slurm did not provide the environment or the ids of a step; no variables are set");
-    return fail_all_tasks(false);
+    (void)fail_all_tasks(false);
+    return LeftAlone{};
   }
-  const auto& id = *found;
-  step_ = to_string(id);
+  step_ = to_string(*id);
   take_back_launch_default(spank, environment);
-  const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), id);
+  const auto decision = read_decision(environment.get(kDecisionVariable).value_or(""), *id);
   has_asked_ = decision && decision->asked == Asked::kStrongly;
-  if (decision && !decision->is_observed && holds_first_node_ && site_settings().log.value) {
-    log_info(step_, verdict(*decision, ""));
-  }
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
-  if (!decision || decision->set_up == SetUp::kNothing) return leave_alone(spank, environment, decision);
-  decision_ = *decision;
+  const bool is_set_up = decision && decision->set_up != SetUp::kNothing;
+  auto outcome = is_set_up ? set_up(spank, environment, *id, *decision) : leave_alone(spank, environment, decision);
+  if (decision) log_decision(spank, environment, *decision, outcome);
+  return outcome;
+}
+
+StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environment, const StepId& id,
+                                       const Decision& decision) {
   // srun sees kinds of GPUs only where the user named one. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
-  if (decision_.asked == Asked::kUnasked && list && list->has_mig) {
+  if (decision.asked == Asked::kUnasked && list && list->has_mig) {
     unset_inherited(spank, environment, false);
     log_info(step_, "NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up");
-    return kAccepted;
+    return LeftAlone{};
   }
   failure_sender_.prepare(environment);
   auto collected = collect_settings(environment);
-  take_endpoint(collected.settings, decision_.endpoint);
-  const bool is_refused = is_strong() && collected.error;
-  if (is_refused) error_is_local_ = collected.is_sites;
-  auto planned = is_refused ? Status(fail(*collected.error)) : plan_step(spank, environment, id, collected.settings);
-  if (planned) {
-    if (collected.error) plan_->warnings.push_back(collected.error->message);
-  } else if (is_strong()) {
-    error_ = planned.error();
-  } else {
-    // The user did not ask for a step that ends.
-    warnings_.push_back(cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"}));
-    plan_.reset();
-    unset_inherited(spank, environment, false);
+  take_endpoint(collected.settings, decision.endpoint);
+  if (has_asked_ && collected.error) {
+    is_reporter_ = is_reporter_ || collected.is_sites;
+    return Refused{std::move(*collected.error)};
   }
-  return kAccepted;
+  auto planned = plan_node(spank, environment, id, decision, collected.settings);
+  if (planned) {
+    if (collected.error) planned->plan.warnings.push_back(collected.error->message);
+    // Also what this step sets anew: a task in which our task_init does not run has nothing of an outer step.
+    unset_all(spank, planned->plan.removals, environment, has_asked_ && decision.set_up != SetUp::kTorchrun);
+    return std::move(*planned);
+  }
+  is_reporter_ = is_reporter_ || is_of_this_node(planned.error());
+  if (has_asked_) return Refused{std::move(planned.error())};
+  // The user did not ask for a step that ends.
+  unset_inherited(spank, environment, false);
+  return LeftAlone{{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})}};
 }
 
-Status StepOnNode::plan_step(spank_t spank, const Environment& environment, const StepId& id,
-                             const Settings& settings) {
+Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environment, const StepId& id,
+                                      const Decision& decision, const Settings& settings) {
   auto facts = gather_facts(spank, environment, id);
-  if (!facts) {
-    // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
-    // wrong.
-    const auto code = facts.error().code;
-    error_is_local_ = code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
-    return fail(facts.error());
-  }
-  facts->decision = decision_;
+  if (!facts) return fail(facts.error());
+  facts->decision = decision;
   const auto& ranks = facts->local_ranks;
-  holds_first_node_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
+  is_reporter_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (needs_gpu_places(*facts, settings)) {
     facts->gpus_of_node = read_gpus();
     facts->device_files = device_files_of(gpus_of(facts->gpus_of_node, facts->gpu_list->kind->vendor));
   }
   gather_network(*facts, settings);
-  auto plan = make_step_plan(*facts, settings);
-  if (!plan) {
-    error_is_local_ = plan.error().code == ErrorCode::kMisplaced;
-    return fail(plan.error());
-  }
+  auto plan = plan_step(*facts, settings);
+  if (!plan) return fail(plan.error());
   if (plan->gpus && plan->gpus->tasks != ranks.size()) {
-    error_is_local_ = true;
-    return fail(ErrorCode::kUnsupported, cat({"two components of the step share ", own_host(),
-                                              ": each has its own GPUs, but LOCAL_RANK counts the tasks of both; use "
-                                              "--bootstrap-gpu=off, and select the GPU in the program"}));
+    return fail(ErrorCode::kMisplaced, cat({"two components of the step share ", own_host(),
+                                            ": each has its own GPUs, but LOCAL_RANK counts the tasks of both; use "
+                                            "--bootstrap-gpu=off, and select the GPU in the program"}));
   }
+  std::optional<PortFacts> ports;
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {
-    for (auto& refused : ports_.reserve(*plan, *facts, settings)) {
-      error_is_local_ = error_is_local_ || !refused.is_users;
-      if (!refused.is_users && is_strong()) return fail(ErrorCode::kUnavailable, std::move(refused.sentence));
+    ports = ports_.hold(plan->ports);
+    for (auto& refused : describe_refused_ports(plan->ports, *ports, *facts, settings)) {
+      if (!refused.is_users && has_asked_) return fail(ErrorCode::kUnavailable, std::move(refused.sentence));
+      is_reporter_ = is_reporter_ || !refused.is_users;
       plan->warnings.push_back(std::move(refused.sentence));
     }
-  } else {
-    plan->port_to_reserve.reset();
   }
-  if (plan->gpus) gpu_order_.prepare(*plan->gpus);
-  facts_ = std::move(*facts);
-  settings_ = settings;
-  if (settings.preload.value) preload_ = check_preload(settings);
-  plan_ = std::move(*plan);
-  // Also what this step sets anew: a task in which our task_init does not run has nothing of an outer step.
-  unset_inherited(spank, environment, is_strong() && plan_->find("RANK"), true);
-  for (const auto& name : plan_->removals) unset_task_variable(spank, name);
-  return {};
+  Planned planned{.facts = std::move(*facts),
+                  .settings = settings,
+                  .plan = std::move(*plan),
+                  .ports = std::move(ports),
+                  .preload = {}};
+  if (planned.plan.gpus) planned.gpu_order.prepare(*planned.plan.gpus);
+  if (settings.preload.value) planned.preload = check_preload(settings);
+  return planned;
 }
 
 }  // namespace bootstrap

@@ -26,7 +26,7 @@
 
 #include "comm/exchange.h"
 #include "comm/pmi/pmi1_helper.h"
-#include "core/plan/step_plan.h"
+#include "core/plan/own_plan.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
 
@@ -130,7 +130,7 @@ class Ours {
   explicit Ours(bool is_pmi1 = false) {
     auto environment = bootstrap::process_environment();
     if (is_pmi1) environment.unset("PMIX_NAMESPACE");
-    auto task = bootstrap::read_task_plan(environment);
+    auto task = bootstrap::read_own_plan(environment);
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
     rank_ = task->facts.local_ranks.front();

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/plan/explain.h"
-#include "core/plan/step_plan.h"
+#include "core/plan/own_plan.h"
 #include "core/util/text.h"
 #include "property.h"
 
@@ -27,18 +27,16 @@ bootstrap::Environment base() {
   return environment;
 }
 
-void check_plan(const bootstrap::TaskPlan& task) {
-  const auto& variables = task.plan.variables;
+void check_plan(const bootstrap::OwnPlan& own) {
+  const auto& variables = own.task.variables;
   check(variables.size() <= 40, "at most 40 variables");
   std::set<std::string> names;
   std::size_t bytes = 0;
   for (const auto& variable : variables) {
     check(names.insert(variable.name).second, "each name once");
-    check(variable.values.size() == 1 || variable.values.size() == task.facts.local_ranks.size(), "a value a task");
-    if (variable.action != bootstrap::Action::kKept) bytes += variable.name.size() + variable.value(0).size() + 2;
+    if (variable.action != bootstrap::Action::kKept) bytes += variable.name.size() + variable.value.size() + 2;
   }
   check(bytes <= 4096, "and 4 KiB in all");
-  for (const auto& name : task.plan.removals) check(names.count(name) == 0, "what is set is not removed");
 }
 
 }  // namespace
@@ -51,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (equals != std::string_view::npos) environment.set(entry.substr(0, equals), entry.substr(equals + 1));
   }
   (void)bootstrap::inherited_to_unset(environment);
-  const auto task = bootstrap::read_task_plan(environment);
+  const auto task = bootstrap::read_own_plan(environment);
   if (!task) {
     check(!task.error().message.empty(), "an error has a message");
     return 0;
@@ -62,8 +60,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   context.verdict = task->verdict;
   context.is_set_up = task->is_set;
   context.shows_all = true;
-  (void)explain_text(task->facts, task->settings, task->plan, context);
-  const auto json = explain_json(task->facts, task->settings, task->plan, context);
+  (void)explain_text(task->facts, task->settings, task->step, {&task->task, 1}, context);
+  const auto json = explain_json(task->facts, task->settings, task->step, task->task, context);
   for (const char character : json) {
     check(character == '\n' || (character >= 0x20 && character < 0x7f), "JSON is printable ASCII");
   }

@@ -7,7 +7,7 @@
 #include "core/plan/step_plan.h"
 #include "core/settings/variables.h"
 #include "core/step/srun_messages.h"
-#include "step_environment.h"
+#include "plan_values.h"
 
 namespace bootstrap {
 namespace {
@@ -15,9 +15,8 @@ namespace {
 // The environment of a rank that the plugin has set up.
 Environment set_up(int rank) {
   auto environment = two_by_two(rank);
-  const auto facts = *read_task_facts(environment);
-  const auto plan = *make_step_plan(facts, Settings());
-  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value(0));
+  const auto plan = plan_of(environment);
+  for (const auto& variable : plan.variables) environment.set(variable.name, variable.value);
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/block");
   return environment;
 }
@@ -97,9 +96,9 @@ TEST(CheckSelf, FindsValuesThatAreNotTheOnesThatWereSet) {
   EXPECT_EQ(changed(copied), Names{"RANK"});
   EXPECT_EQ(changed(with(two_by_two(1), {{"MASTER_ADDR", "login1"}})), Names{}) << "nothing was set";
   auto kept = with(two_by_two(1), {{"MASTER_ADDR", "n1-ib0"}});
-  const auto plan = *make_step_plan(*read_task_facts(kept), Settings());
+  const auto plan = plan_of(kept);
   for (const auto& variable : plan.variables) {
-    if (variable.action != Action::kKept) kept.set(variable.name, variable.value(0));
+    if (variable.action != Action::kKept) kept.set(variable.name, variable.value);
   }
   EXPECT_EQ(changed(kept), Names{}) << "the user set it";
 }

@@ -149,7 +149,7 @@ TEST(KnownVariables, AreNamedInOneWarningOfThePlan) {
   auto environment = two_by_two();
   EXPECT_EQ(describe_refused(environment), "");
   environment.refuse("SLURM_STEP_RESV_PORTS");
-  const auto plan = make_step_plan(*read_task_facts(environment), {});
+  const auto plan = plan_step(*read_task_facts(environment), {});
   ASSERT_TRUE(plan);
   ASSERT_EQ(plan->warnings.size(), 1U);
   EXPECT_EQ(plan->warnings[0],

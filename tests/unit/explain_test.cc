@@ -7,7 +7,7 @@
 #include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "cpu_list.h"
-#include "step_environment.h"
+#include "plan_values.h"
 
 namespace bootstrap {
 namespace {
@@ -17,9 +17,11 @@ const std::string kVerdict = "SET UP: a GPU for each task";
 // As slurmstepd has it, which knows all tasks of its node; here of rank 0 alone.
 std::string explain(const Environment& environment, const Settings& settings = {}, bool shows_all = true) {
   auto facts = *read_task_facts(environment);
-  const auto plan = *make_step_plan(facts, settings);
+  const auto plan = *make_plan(facts, settings);
+  const TaskPlan task{plan.variables, {}};
   facts.is_one_task = false;
-  return explain_text(facts, settings, plan, {.verdict = kVerdict, .shows_all = shows_all, .versions = "plugin 1"});
+  return explain_text(facts, settings, plan.step, {&task, 1},
+                      {.verdict = kVerdict, .holds_port = true, .shows_all = shows_all, .versions = "plugin 1"});
 }
 
 TEST(Explain, ReadsLikeThis) {
@@ -67,8 +69,9 @@ TEST(Explain, ShowsTheRestWhereItIsAskedFor) {
 }
 
 TEST(Explain, OfATaskShowsItsOwnValues) {
-  const auto task = *read_task_plan(two_by_two(3));
-  const auto text = explain_text(task.facts, task.settings, task.plan, {.verdict = task.verdict, .is_set_up = false});
+  const auto task = *read_own_plan(two_by_two(3));
+  const auto text = explain_text(task.facts, task.settings, task.step, {&task.task, 1},
+                                 {.verdict = task.verdict, .is_set_up = false});
   EXPECT_EQ(text.find("bootstrap: StepId=12.0: NOT SET UP: "), 0U) << text;
   EXPECT_NE(text.find("\nVARIABLE                  VALUE IF SET UP"), std::string::npos) << text;
   EXPECT_NE(text.find("\nRANK                      3  "), std::string::npos) << text;
@@ -79,7 +82,7 @@ TEST(Explain, OfATaskShowsItsOwnValues) {
 TEST(Notes, NameWhatAUserMayHaveMissed) {
   const auto notes = [](Environment environment) {
     const auto facts = *read_task_facts(environment);
-    return step_notes(facts, *make_step_plan(facts, {}));
+    return step_notes(facts, *plan_step(facts, {}));
   };
   EXPECT_TRUE(notes(two_by_two()).empty());
   auto environment = step_of("node[001-002]", "3,1", 4, "node001");
@@ -111,9 +114,9 @@ TEST(Notes, OfATaskWithGpusAndOneCore) {
   environment.unset("SLURM_STEP_GPUS");
   environment.unset("CUDA_VISIBLE_DEVICES");
   const auto without = *read_task_facts(environment);
-  EXPECT_EQ(note_one_core(without, *make_step_plan(without, {}), 0), "");
+  EXPECT_EQ(note_one_core(without, *plan_step(without, {}), 0), "");
   const auto facts = *read_task_facts(two_by_two());
-  EXPECT_EQ(note_one_core(facts, *make_step_plan(facts, {}), 0),
+  EXPECT_EQ(note_one_core(facts, *plan_step(facts, {}), 0),
             "rank 0 has one core and 1 GPU: data loaders share this core with the training; use srun "
             "--cpus-per-task=N for N cores, also in a job that has them, because srun does not take the number of "
             "sbatch");
@@ -125,7 +128,8 @@ TEST(Notes, OneLineForEachDecision) {
   const std::vector<std::string> expected{"WORLD_SIZE=1 is replaced by 4 (this step has 4)",
                                           "MASTER_ADDR=node001 (first host of SLURM_STEP_NODELIST)",
                                           "MASTER_PORT=29500 is kept (set by the user), reserved until the step ends"};
-  EXPECT_EQ(decision_lines(facts, *make_step_plan(facts, {})), expected);
+  const auto plan = *make_plan(facts, {});
+  EXPECT_EQ(decision_lines(facts, plan.step, {plan.variables, {}}, true), expected);
 }
 
 TEST(Explain, ShowsWhatOverrodeWhat) {
@@ -181,7 +185,8 @@ TEST(Explain, FitsIntoEightyColumns) {
 TEST(Explain, JsonEscapesWhatUsersSet) {
   auto environment = with(two_by_two(), {{"MASTER_ADDR", "a\"b\\c\n\xff"}});
   const auto facts = *read_task_facts(environment);
-  const auto json = explain_json(facts, {}, *make_step_plan(facts, {}), {.verdict = kVerdict});
+  const auto plan = *make_plan(facts, {});
+  const auto json = explain_json(facts, {}, plan.step, {plan.variables, {}}, {.verdict = kVerdict});
   EXPECT_NE(json.find("\"set_up\": true"), std::string::npos);
   EXPECT_NE(json.find(R"("previous": "a\"b\\c\u000a\u00ff")"), std::string::npos) << json;
   EXPECT_NE(json.find(R"({"name": "RANK", "by_rank": ["0", "1", "2", "3"], "from": "SLURM_PROCID")"),

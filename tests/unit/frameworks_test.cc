@@ -28,7 +28,7 @@ Settings with(std::string_view frameworks) {
   return settings;
 }
 
-std::set<std::string> names(const StepPlan& plan) {
+std::set<std::string> names(const WholePlan& plan) {
   std::set<std::string> names;
   for (const auto& variable : plan.variables) names.insert(variable.name);
   return names;
@@ -66,22 +66,21 @@ TEST(Frameworks, AWorldThatWasNotAskedForGetsNoMoreThanItsRow) {
   facts.decision = unasked(SetUp::kWorld);
   facts.master_ip = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
-  auto plan = *make_step_plan(facts, {});
-  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .has_planned_gpus = true, .cores = 8});
+  const auto plan = plan_with_cores(facts, {}, 8, 0);
   const auto expected = split(
       "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR "
       "MASTER_PORT CUDA_DEVICE_ORDER BOOTSTRAP_GPU GLOO_SOCKET_IFNAME SLURM_NTASKS_PER_NODE "
       "JAX_COORDINATOR_PORT SLURM_BOOTSTRAP_SETTINGS SLURM_BOOTSTRAP_STEP SLURM_BOOTSTRAP_EXPORTS",
       ' ');
   EXPECT_EQ(names(plan), std::set<std::string>(expected.begin(), expected.end()));
-  EXPECT_TRUE(plan.gpus->is_untouched);
+  EXPECT_TRUE(plan.step.gpus->is_untouched);
   EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), value(plan, "MASTER_PORT"));
 }
 
 TEST(Frameworks, TorchrunAsTheProgramGetsItsOwnAlone) {
   auto facts = *read_task_facts(one_by_two());
   facts.decision = unasked(SetUp::kTorchrun);
-  const auto plan = *make_step_plan(facts, {});
+  const auto plan = *make_plan(facts, {});
   for (const auto& variable : plan.variables) {
     EXPECT_TRUE(variable.name.starts_with("PET_") || variable.name.starts_with("SLURM_BOOTSTRAP_")) << variable.name;
   }
@@ -109,8 +108,8 @@ TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
     EXPECT_EQ(clusters[rank]["task"]["type"], "worker");
     EXPECT_EQ(clusters[rank]["cluster"], clusters[0]["cluster"]);
     const std::string own = clusters[rank]["cluster"]["worker"][static_cast<std::size_t>(rank)];
-    ASSERT_EQ(plan.worker_ports.size(), 1U);
-    EXPECT_EQ(own, (rank < 2 ? "node001:" : "node002:") + std::to_string(plan.worker_ports[0]));
+    ASSERT_EQ(plan.step.ports.workers.size(), 1U);
+    EXPECT_EQ(own, (rank < 2 ? "node001:" : "node002:") + std::to_string(plan.step.ports.workers[0].port));
   }
   const std::set<std::string> workers = clusters[0]["cluster"]["worker"];
   EXPECT_EQ(workers.size(), 4U);
@@ -147,22 +146,20 @@ TEST(Frameworks, TfConfigIsLeftOutWhereANodeWouldNeedMuchMemory) {
     return facts;
   };
   const auto fits = facts_of("8(x24)", 192, 0);
-  const auto fitting = *make_step_plan(fits, settings);
+  const auto fitting = *make_plan(fits, settings);
   ASSERT_TRUE(fitting.find("TF_CONFIG"));
-  EXPECT_EQ(variable(fitting, "TF_CONFIG").values.size(), 8U);
-  EXPECT_EQ(fitting.worker_ports.size(), 8U);
+  EXPECT_NE(value(fitting, "TF_CONFIG"), value(*make_plan(fits, settings, 7), "TF_CONFIG"));
+  EXPECT_EQ(fitting.step.ports.workers.size(), 8U);
   EXPECT_TRUE(fitting.warnings.empty()) << fitting.warnings.front();
   for (const std::uint32_t node : {0U, 23U}) {
     const auto facts = facts_of("128(x23),1", 23 * 128 + 1, node);
-    auto plan = *make_step_plan(facts, settings);
+    const auto plan = *make_plan(facts, settings);
     EXPECT_FALSE(plan.find("TF_CONFIG")) << node;
-    EXPECT_TRUE(plan.worker_ports.empty()) << node;
+    EXPECT_TRUE(plan.step.ports.workers.empty()) << node;
     ASSERT_EQ(plan.warnings.size(), 1U);
     EXPECT_EQ(plan.warnings[0],
               "TF_CONFIG is not set: the list of 2945 tasks would be longer than 8192 bytes, the limit with 128 tasks "
               "on a node");
-    refine_frameworks(plan, facts, settings, 0, {});
-    EXPECT_FALSE(plan.find("TF_CONFIG")) << "nor in the task, where this is looked at again";
   }
 }
 
@@ -198,10 +195,9 @@ TEST(Frameworks, AtMostFortyVariablesByDefault) {
   facts.master_ip = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
   const Settings settings;
-  auto plan = *make_step_plan(facts, settings);
-  refine_frameworks(plan, facts, settings, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  const auto plan = plan_with_cores(facts, settings, 8, 8);
   std::size_t bytes = 0;
-  for (const auto& variable : plan.variables) bytes += variable.name.size() + variable.value(0).size() + 2;
+  for (const auto& variable : plan.variables) bytes += variable.name.size() + variable.value.size() + 2;
   EXPECT_EQ(names(plan).count("PET_NNODES") + names(plan).count("OMP_NUM_THREADS"), 2U);
   EXPECT_LE(plan.variables.size(), 40U);
   EXPECT_LE(bytes, 4096U);
@@ -209,10 +205,9 @@ TEST(Frameworks, AtMostFortyVariablesByDefault) {
 
 TEST(Frameworks, TheRecordOfATaskIsTheLastAndOfAllButItself) {
   const auto facts = *read_task_facts(two_by_two());
-  auto plan = *make_step_plan(facts, {});
-  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 0), .cores = 8, .cores_of_node = 8});
+  const auto plan = plan_with_cores(facts, {}, 8, 8);
   ASSERT_EQ(plan.variables.back().name, kExportsVariable);
-  const auto& record = plan.variables.back().value(0);
+  const auto& record = plan.variables.back().value;
   EXPECT_EQ(record.find(kExportsVariable), std::string::npos) << record;
   for (const auto& variable : plan.variables) {
     if (variable.name == kExportsVariable) continue;
@@ -239,7 +234,7 @@ TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
                     {{"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "0"}, {"SLURMD_NODENAME", "node001"}});
   const auto again = plan_of(inner, with("jax"));
   EXPECT_EQ(value(again, "JAX_COORDINATOR_ADDRESS"), "node001:" + value(again, "JAX_COORDINATOR_PORT"));
-  EXPECT_NE(std::find(again.removals.begin(), again.removals.end(), "TF_CONFIG"), again.removals.end());
+  EXPECT_NE(std::find(again.step.removals.begin(), again.step.removals.end(), "TF_CONFIG"), again.step.removals.end());
 }
 
 TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
@@ -247,17 +242,16 @@ TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
   auto facts = *read_task_facts(environment);
   facts.master_ip = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
-  auto plan = *make_step_plan(facts, {});
-  refine_frameworks(plan, facts, {}, 0, {.gpus = view_of(*plan.gpus, 1), .cores = 6, .cores_of_node = 16});
-  const auto task = read_task_plan(applied(plan, environment));
+  const auto plan = plan_with_cores(facts, {}, 6, 16, 1);
+  const auto task = read_own_plan(applied(plan, environment));
   ASSERT_TRUE(task);
   EXPECT_TRUE(task->differences.empty()) << task->differences.front();
-  EXPECT_EQ(value(task->plan, "OMP_NUM_THREADS"), "6");
-  EXPECT_EQ(value(task->plan, "GLOO_SOCKET_IFNAME"), "eth0");
-  EXPECT_TRUE(task->plan.removals.empty()) << task->plan.removals.front();
+  EXPECT_EQ(value(task->task.variables, "OMP_NUM_THREADS"), "6");
+  EXPECT_EQ(value(task->task.variables, "GLOO_SOCKET_IFNAME"), "eth0");
+  EXPECT_TRUE(task->step.removals.empty()) << task->step.removals.front();
 }
 
-StepPlan plan_with_routes(Environment environment, std::string_view interface) {
+WholePlan plan_with_routes(Environment environment, std::string_view interface) {
   auto facts = *read_task_facts(environment);
   facts.master_ip = "10.2.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true},
@@ -266,7 +260,7 @@ StepPlan plan_with_routes(Environment environment, std::string_view interface) {
   Settings settings;
   settings.interface = {*parse_interface(interface), Source::kOption};
   settings.frameworks.value = *parse_frameworks("auto");
-  return *make_step_plan(facts, settings);
+  return *make_plan(facts, settings);
 }
 
 TEST(Interface, IsTheSameForAllFrameworks) {
@@ -303,7 +297,7 @@ TEST(InitFile, IsANewNameForEachStepAndRestart) {
   const auto name = [&] {
     auto facts = *read_task_facts(environment);
     facts.decision.salt = 0x12ab;
-    return value(*make_step_plan(facts, settings), "BOOTSTRAP_INIT_FILE");
+    return value(*make_plan(facts, settings), "BOOTSTRAP_INIT_FILE");
   };
   EXPECT_EQ(name(), "/home/alice/.meet/bootstrap-12.0.0-00000000000012ab");
   environment.set("SLURM_RESTART_COUNT", "2");
@@ -322,16 +316,17 @@ TEST(Threads, AreTheTasksShareOfTheCores) {
   EXPECT_EQ(count(64, 64, 16, 2), 16U);
   EXPECT_EQ(count(64, 4, 0, 8), 1U);
   EXPECT_EQ(count(0, 0, 0, 2), 0U);  // no source has a number: nothing is set
-  GpuView view;
-  view.group = {0, 1, 2, 3};
-  EXPECT_EQ(thread_count({.gpus = view, .cores = 64, .cores_of_node = 64, .cores_asked = 0}, 1), 16U);
+  const NodeGpus gpus;
+  TaskFacts task{.gpus = &gpus, .cores = 64, .cores_of_node = 64};
+  task.view.group = {0, 1, 2, 3};
+  EXPECT_EQ(thread_count(task, 1), 16U);
 }
 
 TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {
   Settings settings;
-  EXPECT_TRUE(make_step_plan(*read_task_facts(two_by_two()), settings)->find("JAX_COORDINATOR_PORT"));
+  EXPECT_TRUE(make_plan(*read_task_facts(two_by_two()), settings)->find("JAX_COORDINATOR_PORT"));
   settings.port_range.value = {20000, 20000};
-  const auto plan = make_step_plan(*read_task_facts(two_by_two()), settings);
+  const auto plan = make_plan(*read_task_facts(two_by_two()), settings);
   EXPECT_FALSE(plan->find("JAX_COORDINATOR_PORT")) << "PyTorch has the only one";
   EXPECT_FALSE(plan->find("JAX_COORDINATOR_ADDRESS"));
 }
@@ -345,7 +340,7 @@ TEST(TaskPorts, AreOfOneTaskEach) {
     const auto plan = plan_of(two_by_two(rank), settings);
     const auto own = value(plan, "BOOTSTRAP_PORTS");
     for (const auto port : split(own, ',')) EXPECT_TRUE(ports.emplace(port).second) << port;
-    for (const auto port : plan.worker_ports) EXPECT_TRUE(ports.insert(std::to_string(port)).second) << port;
+    for (const auto& worker : plan.step.ports.workers) EXPECT_TRUE(ports.insert(std::to_string(worker.port)).second);
     if (rank != 0) continue;
     for (const auto* other : {"MASTER_PORT", "JAX_COORDINATOR_PORT"})
       EXPECT_TRUE(ports.insert(value(plan, other)).second);
@@ -360,19 +355,19 @@ TEST(TaskPorts, RefuseOnlyAStepThatAsksOnItsOwnLine) {
   Settings settings;
   settings.ports = {5, Source::kEnvironment};
   settings.port_range = {{20000, 20012}, Source::kSite};
-  const auto refused = make_step_plan(facts, settings);
+  const auto refused = make_plan(facts, settings);
   ASSERT_FALSE(refused);
   EXPECT_EQ(
       refused.error().message,
       "SLURM_BOOTSTRAP_PORTS=5: 2 tasks on a node need 10 ports, and there are 9; use a lower number, or a larger "
       "--bootstrap-port-range");
   facts.decision = unasked(SetUp::kWorld);
-  const auto plan = make_step_plan(facts, settings);
+  const auto plan = make_plan(facts, settings);
   ASSERT_TRUE(plan);
   EXPECT_EQ(value(*plan, "BOOTSTRAP_PORTS"), "-");
   EXPECT_EQ(plan->warnings.size(), 1U);
   settings.port_range.value = {20000, 20013};
-  EXPECT_NE(value(*make_step_plan(facts, settings), "BOOTSTRAP_PORTS"), "-");
+  EXPECT_NE(value(*make_plan(facts, settings), "BOOTSTRAP_PORTS"), "-");
 }
 
 TEST(FrameworkChoice, IsReadAndWrittenTheSame) {

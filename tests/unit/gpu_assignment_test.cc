@@ -220,9 +220,9 @@ StepFacts facts_on(const KnownNode& node, std::size_t tasks) {
 NodeGpus plan_on(const KnownNode& node, const std::vector<CpuSet>& cores) {
   Settings settings;
   settings.gpu_share = {true, Source::kOption};
-  auto plan = *make_step_plan(facts_on(node, cores.size()), settings);
-  if (plan.gpus->order_matters()) order_gpus(*plan.gpus, cores);
-  return *plan.gpus;
+  auto plan = *make_plan(facts_on(node, cores.size()), settings);
+  if (plan.step.gpus->order_matters()) order_gpus(*plan.step.gpus, cores);
+  return *plan.step.gpus;
 }
 
 struct Golden {

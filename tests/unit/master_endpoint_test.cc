@@ -78,7 +78,7 @@ TEST(PortRange, MustHoldAllPortsOfTheStep) {
     Settings settings;
     settings.port_range = {range, source};
     settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
-    const auto plan = make_step_plan(facts, settings);
+    const auto plan = plan_step(facts, settings);
     return plan ? std::string() : plan.error().message;
   };
   EXPECT_EQ(refusal({30000, 30000}, "tensorflow"),

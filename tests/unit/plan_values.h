@@ -9,26 +9,62 @@
 #include <string_view>
 #include <utility>
 
+#include "core/plan/own_plan.h"
 #include "core/plan/step_plan.h"
+#include "core/plan/task_plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {
 
-inline StepPlan plan_of(const Environment& environment, const Settings& settings = {},
-                        const MpirunContext& around = {}) {
-  return *make_step_plan(*read_task_facts(environment, around), settings);
+// Both halves of a plan, for one task.
+struct WholePlan {
+  StepPlan step;
+  Variables variables;
+  std::vector<std::string> warnings;
+
+  const PlannedVariable* find(std::string_view name) const { return find_variable(variables, name); }
+  std::optional<std::uint16_t> port() const {
+    return step.ports.master ? std::optional(step.ports.master->port) : std::nullopt;
+  }
+};
+
+inline WholePlan plan_of_task(const StepPlan& step, const StepFacts& facts, const Settings& settings,
+                              const TaskFacts& task) {
+  auto planned = plan_task(step, facts, settings, task);
+  return {step, std::move(planned.variables), std::move(planned.warnings)};
 }
 
-inline const PlannedVariable& variable(const StepPlan& plan, std::string_view name) {
-  return plan.variables[*plan.find(name)];
+// Of a task with this many cores on a node with that many.
+inline WholePlan plan_with_cores(const StepFacts& facts, const Settings& settings, std::uint32_t cores,
+                                 std::uint32_t of_node, std::uint32_t local_rank = 0) {
+  const auto step = *plan_step(facts, settings);
+  auto task = assumed_task(step, facts, 0);
+  task.view = view_of(*step.gpus, local_rank);
+  task.cores = cores;
+  task.cores_of_node = of_node;
+  return plan_of_task(step, facts, settings, task);
 }
+
+inline Result<WholePlan> make_plan(const StepFacts& facts, const Settings& settings, std::size_t local_task = 0) {
+  const auto step = plan_step(facts, settings);
+  if (!step) return fail(step.error());
+  return plan_of_task(*step, facts, settings, assumed_task(*step, facts, local_task));
+}
+
+inline WholePlan plan_of(const Environment& environment, const Settings& settings = {},
+                         const MpirunContext& around = {}) {
+  return *make_plan(*read_task_facts(environment, around), settings);
+}
+
+inline const PlannedVariable& variable(const WholePlan& plan, std::string_view name) { return *plan.find(name); }
 
 // "-": the plan has no such variable.
-inline std::string value(const StepPlan& plan, std::string_view name) {
-  return plan.find(name) ? effective_value(plan, name) : "-";
+inline std::string value(const Variables& variables, std::string_view name) {
+  return find_variable(variables, name) == nullptr ? "-" : effective_value(variables, name);
 }
+inline std::string value(const WholePlan& plan, std::string_view name) { return value(plan.variables, name); }
 
-inline void expect_values(const StepPlan& plan, std::initializer_list<std::pair<const char*, std::string>> expected) {
+inline void expect_values(const WholePlan& plan, std::initializer_list<std::pair<const char*, std::string>> expected) {
   for (const auto& [name, text] : expected) EXPECT_EQ(value(plan, name), text) << name;
 }
 
@@ -36,13 +72,16 @@ inline Decision unasked(SetUp set_up) {
   return {.set_up = set_up, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
 }
 
-// As slurmstepd leaves it for local task `task`; a step inside the task inherits it.
-inline Environment applied(const StepPlan& plan, Environment environment, std::size_t task = 0) {
-  for (const auto& name : plan.removals) environment.unset(name);
-  for (const auto& planned : plan.variables) {
-    if (planned.action != Action::kKept) environment.set(planned.name, planned.value(task));
+// As slurmstepd leaves it for the task; a step inside the task inherits it.
+inline Environment applied(const StepPlan& step, const Variables& variables, Environment environment) {
+  for (const auto& name : step.removals) environment.unset(name);
+  for (const auto& planned : variables) {
+    if (planned.action != Action::kKept) environment.set(planned.name, planned.value);
   }
   return environment;
+}
+inline Environment applied(const WholePlan& plan, Environment environment) {
+  return applied(plan.step, plan.variables, std::move(environment));
 }
 
 }  // namespace bootstrap

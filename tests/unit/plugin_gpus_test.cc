@@ -55,24 +55,24 @@ TEST(PluginGpus, TheOrderOfGpusFollowsTheCoresOfTheTasks) {
   plan.order = {0, 1, 2, 3};
   for (const bool is_known : {true, false}) {
     if (!is_known) plan.gpus.assign(4, Gpu());
-    auto of_task = plan;
     GpuOrder order;
     order.prepare(plan);
     for (const std::uint32_t task : {0, 0, 1}) {  // as if listed twice in plugstack.conf
-      EXPECT_FALSE(order.apply_to(of_task)) << "the cores of some tasks are not known yet";
+      EXPECT_FALSE(order.reordered(plan)) << "the cores of some tasks are not known yet";
       order.note_task(plan, task, tasks[task].process());
     }
-    EXPECT_EQ(order.apply_to(of_task), is_known);
-    EXPECT_EQ(of_task.ordered_list(), is_known ? "2,0,3,1" : "0,1,2,3");
+    const auto gpus = order.reordered(plan);
+    EXPECT_EQ(gpus.has_value(), is_known);
+    EXPECT_EQ((gpus ? *gpus : plan).ordered_list(), is_known ? "2,0,3,1" : "0,1,2,3");
   }
 }
 
-using Variables = std::map<std::string, std::string>;
+using Values = std::map<std::string, std::string>;
 
 // Task 1 of a node with two of them has the values `expected`, if the other plugins, or Slurm, have set these since
 // user_init; in task_init the variables of Slurm are there again. The empty value stands for a variable that is not
 // set.
-void expect_values(const Variables& job, const Variables& since, const Variables& expected) {
+void expect_values(const Values& job, const Values& since, const Values& expected) {
   expect_success([&] {
     auto environment = job_environment();
     for (const auto& [name, value] : job) environment.set(name, value);
@@ -91,7 +91,7 @@ void expect_values(const Variables& job, const Variables& since, const Variables
 }
 
 TEST(PluginGpus, WhatSlurmTookFromATaskIsGivenBack) {
-  const Variables lists{{"SLURM_STEP_GPUS", "0,1"}, {"ROCR_VISIBLE_DEVICES", "0,1"}};
+  const Values lists{{"SLURM_STEP_GPUS", "0,1"}, {"ROCR_VISIBLE_DEVICES", "0,1"}};
   expect_values(lists, {{"SLURM_STEP_GPUS", ""}, {"CUDA_VISIBLE_DEVICES", ""}}, lists);
   // HIP reads CUDA_VISIBLE_DEVICES on top of Slurm's list, and it does not show that Slurm took that.
   expect_values({{"ROCR_VISIBLE_DEVICES", "0,1"}, {"CUDA_VISIBLE_DEVICES", "1,0"}}, {{"SLURM_STEP_GPUS", ""}}, lists);
@@ -122,12 +122,12 @@ TEST(PluginNeighbours, ATaskWithItsOwnGpuFirstStaysAtDeviceZero) {
 
 // The control: what was there in user_init is the user's.
 TEST(PluginNeighbours, WhatTheUserHadSetBeforeStays) {
-  const Variables users{{"MASTER_PORT", "23457"}};
+  const Values users{{"MASTER_PORT", "23457"}};
   expect_values(users, users, users);
 }
 
 TEST(PluginNeighbours, ThreadsAreTheOtherPluginsOrSetInTheTask) {
-  const Variables job{{"SLURM_BOOTSTRAP_FRAMEWORKS", "openmp"}};
+  const Values job{{"SLURM_BOOTSTRAP_FRAMEWORKS", "openmp"}};
   expect_values(job, {{"OMP_NUM_THREADS", "93"}}, {{"OMP_NUM_THREADS", "93"}});
   expect_values(job, {{"SLURM_CPUS_PER_TASK", "1"}}, {{"OMP_NUM_THREADS", "1"}});
   expect_success([] {
@@ -138,7 +138,7 @@ TEST(PluginNeighbours, ThreadsAreTheOtherPluginsOrSetInTheTask) {
 }
 
 TEST(PluginNeighbours, AListOfAnotherPluginStaysUnlessTheUserAskedUs) {
-  const Variables bound{{"CUDA_VISIBLE_DEVICES", "1"}};
+  const Values bound{{"CUDA_VISIBLE_DEVICES", "1"}};
   expect_values({}, bound, {{"CUDA_VISIBLE_DEVICES", "1"}, {"LOCAL_RANK", "0"}, {"BOOTSTRAP_GPU", "0"}});
   expect_values({{"SLURM_BOOTSTRAP_GPU", "index"}}, bound, {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"LOCAL_RANK", "1"}});
 }

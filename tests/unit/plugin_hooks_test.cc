@@ -201,9 +201,9 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
 
 TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
   expect_success([] {
-    const auto plan = make_step_plan(*read_task_facts(two_by_two(0)), {});
+    const auto plan = make_plan(*read_task_facts(two_by_two(0)), {});
     ::clearenv();
-    for (const auto& variable : plan->variables) ::setenv(variable.name.c_str(), variable.value(0).c_str(), 1);
+    for (const auto& variable : plan->variables) ::setenv(variable.name.c_str(), variable.value.c_str(), 1);
     ::setenv("LOCAL_RANK", "mine", 1);
     spank_double().context = S_CTX_ALLOCATOR;
     call(slurm_spank_init);

@@ -265,40 +265,32 @@ TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
-std::vector<std::string> ports_of(const StepPlan& plan) {
-  std::vector<std::string> ports;
-  const auto text = effective_value(plan, "BOOTSTRAP_PORTS");
-  for (const auto port : split(text, ',')) ports.emplace_back(port);
-  return ports;
-}
-
 TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
   const auto skipped = in_own_network([] {
     const auto facts = *read_task_facts(two_by_two());
     Settings settings;
     settings.ports = {2, Source::kOption};
     settings.port_range.value = {20000, 20099};
-    auto plan = *make_step_plan(facts, settings);
-    const auto planned = ports_of(plan);
-    const auto taken = reserve_port(static_cast<std::uint16_t>(*parse_unsigned(planned[0], kMaxPort)));
+    const auto plan = plan_step(facts, settings)->ports;
+    const auto& candidates = plan.of_tasks.front();
+    const auto taken = reserve_port(candidates[0]);
     StepPorts ports;
-    EXPECT_TRUE(ports.reserve(plan, facts, settings).empty());
-    ASSERT_EQ(ports_of(plan).size(), 2U);
-    EXPECT_EQ(ports_of(plan)[0], planned[1]);
-    for (const auto& port : ports_of(plan)) {
-      EXPECT_EQ(port_refusal(static_cast<std::uint16_t>(*parse_unsigned(port, kMaxPort))), kInUse) << port;
-    }
+    const auto found = ports.hold(plan);
+    EXPECT_TRUE(describe_refused_ports(plan, found, facts, settings).empty());
+    ASSERT_EQ(found.of_tasks.front(), (std::vector<std::uint16_t>{candidates[1], candidates[2]}));
+    for (const auto port : found.of_tasks.front()) EXPECT_EQ(port_refusal(port), kInUse) << port;
     // With all others in use.
     std::vector<Descriptor> all;
     for (std::uint16_t port = 20000; port < 20100; ++port) {
       if (auto one = reserve_port(port)) all.push_back(std::move(*one));
     }
-    const auto refused = ports.reserve(plan, facts, settings);
+    const auto none = ports.hold(plan);
+    EXPECT_TRUE(none.of_tasks.empty());
+    const auto refused = describe_refused_ports(plan, none, facts, settings);
     ASSERT_FALSE(refused.empty());
     EXPECT_EQ(refused.back().sentence,
               "--bootstrap-ports=2: too few ports are free for rank 0 on node001; set others with "
               "--bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE");
-    EXPECT_FALSE(plan.find("BOOTSTRAP_PORTS"));
   });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }

@@ -175,7 +175,7 @@ TEST(MpirunFacts, TheVariablesOfTheStepAroundAreNotTheRanks) {
                        {"GROUP_WORLD_SIZE", "1"},
                        {"MASTER_ADDR", "node001"},
                        {"MASTER_PORT", value(plan_of(mpirun_rank_on_one_node(0)), "MASTER_PORT")}});
-  EXPECT_EQ(plan.variables[*plan.find("RANK")].from, "OMPI_COMM_WORLD_RANK");
+  EXPECT_EQ(variable(plan, "RANK").from, "OMPI_COMM_WORLD_RANK");
 }
 
 TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
@@ -197,7 +197,7 @@ TEST(MpirunFacts, OnSeveralNodesARankKnowsOnlyItsOwnPlace) {
     for (const auto* name : {"NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
       EXPECT_FALSE(plan.find(name)) << name;
     }
-    EXPECT_EQ(plan.port_to_reserve, std::nullopt);
+    EXPECT_EQ(plan.port(), std::nullopt);
     for (const auto& variable : plan.variables) {
       EXPECT_FALSE(variable.name.starts_with("PMIX_")) << "MPI would read it";
       EXPECT_FALSE(variable.framework) << variable.name;
@@ -208,7 +208,7 @@ TEST(MpirunFacts, OnSeveralNodesARankKnowsOnlyItsOwnPlace) {
 TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
   auto environment = with(mpirun_rank(2), {{"MASTER_ADDR", "node001"}});
   const auto ours = plan_of(environment);
-  EXPECT_TRUE(ours.is_kept("MASTER_ADDR"));
+  EXPECT_TRUE(is_kept(ours.variables, "MASTER_ADDR"));
   EXPECT_EQ(value(ours, "MASTER_ADDR"), "node001");
   EXPECT_NE(value(ours, "MASTER_PORT"), "-");
   environment.set("MASTER_PORT", "4711");
@@ -292,7 +292,7 @@ TEST(MpirunFacts, TheCommandSeesWhatWasSet) {
   MpirunContext around;
   around.gpus = 4;
   for (const auto& environment : {mpirun_rank(3), mpirun_rank_on_one_node(3)}) {
-    const auto task = read_task_plan(applied(plan_of(environment, {}, around), environment), around);
+    const auto task = read_own_plan(applied(plan_of(environment, {}, around), environment), around);
     ASSERT_TRUE(task) << task.error().message;
     EXPECT_TRUE(task->is_set);
     EXPECT_TRUE(task->differences.empty()) << task->differences.front();

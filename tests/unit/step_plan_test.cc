@@ -22,28 +22,28 @@ TEST(StepPlan, GivesEachTaskItsValues) {
              "BOOTSTRAP_GPU=1 SLURM_BOOTSTRAP_STEP=12.0.0",
              ' ')) {
     const auto& planned = variable(plan, text.substr(0, text.find('=')));
-    EXPECT_EQ(planned.name + "=" + planned.value(0), text);
+    EXPECT_EQ(planned.name + "=" + planned.value, text);
   }
   EXPECT_EQ(plan.variables.size(), 14U);  // and SLURM_BOOTSTRAP_EXPORTS
-  EXPECT_TRUE(plan.removals.empty());
+  EXPECT_TRUE(plan.step.removals.empty());
 }
 
 TEST(StepPlan, ValuesOfAllLocalTasks) {
   const auto facts =
       read_facts(two_by_two(), {12, 0, 0},
                  {.host = "node002", .ranks = {2, 3}, .local_id = {}, .component_job = {}, .component_size = {}});
-  const auto plan = *make_step_plan(*facts, {});
-  EXPECT_EQ(variable(plan, "RANK").values, std::vector<std::string>({"2", "3"}));
-  EXPECT_EQ(variable(plan, "NODE_RANK").value(1), "1");
-  EXPECT_NE(variable(plan, "SLURM_BOOTSTRAP_EXPORTS").value(0), variable(plan, "SLURM_BOOTSTRAP_EXPORTS").value(1));
+  const auto first = *make_plan(*facts, {}, 0);
+  const auto second = *make_plan(*facts, {}, 1);
+  EXPECT_EQ(value(first, "RANK") + value(second, "RANK") + value(second, "NODE_RANK"), "231");
+  EXPECT_NE(value(first, "SLURM_BOOTSTRAP_EXPORTS"), value(second, "SLURM_BOOTSTRAP_EXPORTS"));
 }
 
 TEST(StepPlan, TheUsersValueIsKept) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}});
   const auto plan = plan_of(environment);
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
-  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "29500");
-  EXPECT_EQ(plan.port_to_reserve, 29500);  // rank 0 will listen there
+  EXPECT_EQ(value(plan, "MASTER_PORT"), "29500");
+  EXPECT_EQ(plan.port(), 29500);  // rank 0 will listen there
   EXPECT_EQ(applied(plan, environment).get("MASTER_PORT"), "29500");
 }
 
@@ -59,22 +59,22 @@ TEST(StepPlan, AValueThatCannotBeRightIsReplacedWithAWarning) {
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(warnings[0].find("replaced WORLD_SIZE=\"1\" (this step has 4) from the environment of srun"), 0U)
       << warnings[0];
-  EXPECT_EQ(effective_value(plan_of(environment), "WORLD_SIZE"), "4");
+  EXPECT_EQ(value(plan_of(environment), "WORLD_SIZE"), "4");
   EXPECT_NE(warnings[0].find("unset it before srun"), std::string::npos) << warnings[0];
   environment.set("GROUP_WORLD_SIZE", "9");
   EXPECT_NE(plan_of(environment).warnings[0].find("unset them before srun"), std::string::npos);
   auto second = with(two_by_two(3), {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"NODE_RANK", "1"}});
-  EXPECT_EQ(effective_value(plan_of(second), "RANK"), "3");
-  EXPECT_EQ(effective_value(plan_of(second), "LOCAL_RANK"), "1");
+  EXPECT_EQ(value(plan_of(second), "RANK"), "3");
+  EXPECT_EQ(value(plan_of(second), "LOCAL_RANK"), "1");
   EXPECT_EQ(variable(plan_of(second), "NODE_RANK").action, Action::kKept);
 }
 
 TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
-  const auto address = [](const std::string& value, const std::string& unusable = {}) {
-    auto environment = with(two_by_two(), {{"MASTER_ADDR", value}});
+  const auto address = [](const std::string& users, const std::string& unusable = {}) {
+    auto environment = with(two_by_two(), {{"MASTER_ADDR", users}});
     auto facts = *read_task_facts(environment);
     facts.decision.unusable_master = unusable;
-    return effective_value(*make_step_plan(facts, {}), "MASTER_ADDR");
+    return value(*make_plan(facts, {}), "MASTER_ADDR");
   };
   for (const auto* wrong : {"localhost", "127.0.0.1", "::1", "0.0.0.0", "node002", "node002.cluster"}) {
     EXPECT_EQ(address(wrong), "node001") << wrong;
@@ -84,11 +84,11 @@ TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
   }
   EXPECT_EQ(address("gone.example", "gone.example"), "node001") << "srun could not find it";
   auto one_node = with(step_of("node001", "2", 2, "node001"), {{"MASTER_ADDR", "localhost"}});
-  EXPECT_EQ(effective_value(plan_of(one_node), "MASTER_ADDR"), "localhost");
+  EXPECT_EQ(value(plan_of(one_node), "MASTER_ADDR"), "localhost");
   one_node.set("MASTER_ADDR", "gone.example");
   auto facts = *read_task_facts(one_node);
   facts.decision.unusable_master = "gone.example";
-  EXPECT_EQ(effective_value(*make_step_plan(facts, {}), "MASTER_ADDR"), "node001");
+  EXPECT_EQ(value(*make_plan(facts, {}), "MASTER_ADDR"), "node001");
 }
 
 TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAsk) {
@@ -96,23 +96,23 @@ TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAs
     auto environment = with(two_by_two(), {{"MASTER_ADDR", value}});
     auto facts = *read_task_facts(environment);
     facts.decision = unasked(SetUp::kWorld);
-    return *make_step_plan(facts, {});
+    return *make_plan(facts, {});
   };
   const auto other = plan_with("node002");
-  EXPECT_EQ(effective_value(other, "MASTER_ADDR"), "node002");
+  EXPECT_EQ(value(other, "MASTER_ADDR"), "node002");
   ASSERT_EQ(other.warnings.size(), 1U);
   EXPECT_EQ(other.warnings[0].find("MASTER_ADDR=\"node002\" stays as you set it, but rank 0 is on node001; "), 0U)
       << other.warnings[0];
   for (const auto* own : {"node001", "10.20.1.1", "store.example"}) EXPECT_TRUE(plan_with(own).warnings.empty()) << own;
-  EXPECT_EQ(effective_value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
+  EXPECT_EQ(value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
 }
 
 TEST(StepPlan, PortsAreSalted) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision.salt = 0x1234567890abcdefU;
-  const auto salted = make_step_plan(facts, {})->master.port;
+  const auto salted = make_plan(facts, {})->step.master.port;
   facts.decision.salt = 0xfedcba0987654321U;
-  EXPECT_NE(make_step_plan(facts, {})->master.port, salted);
+  EXPECT_NE(make_plan(facts, {})->step.master.port, salted);
 }
 
 TEST(StepPlan, AnOptionWinsOverAVariable) {
@@ -121,9 +121,9 @@ TEST(StepPlan, AnOptionWinsOverAVariable) {
   settings.port = {2345, Source::kOption};
   settings.address = {"%h-ib0", Source::kSite};
   const auto plan = plan_of(environment, settings);
-  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "2345");
+  EXPECT_EQ(value(plan, "MASTER_PORT"), "2345");
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kReplaced);
-  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "elsewhere");  // the user's value wins over the site's
+  EXPECT_EQ(value(plan, "MASTER_ADDR"), "elsewhere");  // the user's value wins over the site's
 }
 
 TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
@@ -131,8 +131,8 @@ TEST(StepPlan, LeftoversOfAnOuterStepAreReplaced) {
   const auto inherited = applied(plan_of(outer), outer);
   auto inner = with(inherited, {{"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "0"}, {"SLURMD_NODENAME", "node001"}});
   const auto plan = plan_of(inner);
-  EXPECT_EQ(effective_value(plan, "RANK"), "0");
-  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "20445");
+  EXPECT_EQ(value(plan, "RANK"), "0");
+  EXPECT_EQ(value(plan, "MASTER_PORT"), "20445");
   EXPECT_EQ(variable(plan, "RANK").action, Action::kReplaced);
   EXPECT_EQ(variable(plan, "RANK").why, "left over from step 12.0");
 }
@@ -141,11 +141,11 @@ TEST(StepPlan, AValueThatTheUserChangedInTheOuterStepIsKept) {
   auto outer = two_by_two(3);
   auto inner = with(applied(plan_of(outer), outer), {{"SLURM_STEP_ID", "1"}, {"MASTER_PORT", "5555"}});
   const auto plan = plan_of(inner);
-  EXPECT_EQ(effective_value(plan, "MASTER_PORT"), "5555");
+  EXPECT_EQ(value(plan, "MASTER_PORT"), "5555");
   EXPECT_EQ(variable(plan, "MASTER_PORT").action, Action::kKept);
   // It is also kept in a third step inside the second.
   auto innermost = with(applied(plan, inner), {{"SLURM_STEP_ID", "2"}});
-  EXPECT_EQ(effective_value(plan_of(innermost), "MASTER_PORT"), "5555");
+  EXPECT_EQ(value(plan_of(innermost), "MASTER_PORT"), "5555");
   EXPECT_EQ(variable(plan_of(innermost), "RANK").action, Action::kReplaced);
 }
 
@@ -162,26 +162,26 @@ TEST(StepPlan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
 
 TEST(StepPlan, EmptyCountsAsNotSet) {
   auto environment = with(two_by_two(), {{"MASTER_ADDR", ""}});
-  EXPECT_EQ(effective_value(plan_of(environment), "MASTER_ADDR"), "node001");
+  EXPECT_EQ(value(plan_of(environment), "MASTER_ADDR"), "node001");
 }
 
 TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
-  EXPECT_EQ(plan_of(two_by_two(0)).port_to_reserve, 20444);
-  EXPECT_EQ(plan_of(two_by_two(2)).port_to_reserve, std::nullopt);
+  EXPECT_EQ(plan_of(two_by_two(0)).port(), 20444);
+  EXPECT_EQ(plan_of(two_by_two(2)).port(), std::nullopt);
   auto elsewhere = with(two_by_two(0), {{"MASTER_ADDR", "store.example"}});
-  EXPECT_EQ(plan_of(elsewhere).port_to_reserve, std::nullopt);
+  EXPECT_EQ(plan_of(elsewhere).port(), std::nullopt);
   Settings settings;
   settings.claim = {false, Source::kOption};
-  EXPECT_EQ(plan_of(two_by_two(0), settings).port_to_reserve, std::nullopt);
+  EXPECT_EQ(plan_of(two_by_two(0), settings).port(), std::nullopt);
   auto nonsense = with(two_by_two(0), {{"MASTER_PORT", "http"}});
-  EXPECT_EQ(plan_of(nonsense).port_to_reserve, 20444) << "replaced: it is no port";
+  EXPECT_EQ(plan_of(nonsense).port(), 20444) << "replaced: it is no port";
 }
 
 TEST(StepPlan, IsSmallAtAnySize) {
   const auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
   std::size_t bytes = 0;
   const auto plan = plan_of(environment);
-  for (const auto& planned : plan.variables) bytes += planned.name.size() + planned.value(0).size() + 2;
+  for (const auto& planned : plan.variables) bytes += planned.name.size() + planned.value.size() + 2;
   EXPECT_LE(plan.variables.size(), 40U);
   EXPECT_LE(bytes, 4096U);
 }
@@ -192,8 +192,9 @@ TEST(StepPlan, ALongLayoutIsNotLeftInTheTasks) {
   for (int node = 599; node >= 0; --node) map += (map.empty() ? "" : ",") + std::to_string(node);
   environment.set("SLURM_BOOTSTRAP_LAYOUT", "12.0/map:" + map);
   const auto plan = plan_of(environment);
-  EXPECT_NE(std::find(plan.removals.begin(), plan.removals.end(), "SLURM_BOOTSTRAP_LAYOUT"), plan.removals.end());
-  EXPECT_EQ(effective_value(plan, "MASTER_ADDR"), "n600");
+  EXPECT_NE(std::find(plan.step.removals.begin(), plan.step.removals.end(), "SLURM_BOOTSTRAP_LAYOUT"),
+            plan.step.removals.end());
+  EXPECT_EQ(value(plan, "MASTER_ADDR"), "n600");
 }
 
 TEST(StepPlan, NoTaskKeepsAnInternalVariableThatIsEmpty) {
@@ -202,18 +203,18 @@ TEST(StepPlan, NoTaskKeepsAnInternalVariableThatIsEmpty) {
     environment.set(name, "");
   }
   EXPECT_EQ(inherited_to_unset(environment).size(), 3U);
-  EXPECT_EQ(plan_of(environment).removals.size(), 3U);
+  EXPECT_EQ(plan_of(environment).step.removals.size(), 3U);
 }
 
 TEST(TaskPlan, TheVerdictGivesTheReason) {
   const auto before = two_by_two(1);
-  EXPECT_EQ(read_task_plan(before)->verdict,
+  EXPECT_EQ(read_own_plan(before)->verdict,
             "NOT SET UP: the plugin did not set up this step (srun -v says why); use --bootstrap=on to set it up");
   const auto verdict_of = [&](bootstrap::SetUp set_up, const Settings& settings, bool is_preloaded = false) {
     auto facts = *read_task_facts(before);
     facts.decision.set_up = set_up;
     facts.is_preloaded = is_preloaded;
-    const auto task = read_task_plan(applied(*make_step_plan(facts, settings), before));
+    const auto task = read_own_plan(applied(*make_plan(facts, settings), before));
     EXPECT_EQ(task->facts.is_preloaded, is_preloaded);
     EXPECT_EQ(write_settings(task->settings), write_settings(settings));
     return task->verdict;
@@ -233,18 +234,18 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   Settings settings;
   settings.port_range = {{5000, 5999}, Source::kSite};
   const auto environment = applied(plan_of(before, settings), before);
-  auto task = read_task_plan(environment);
+  auto task = read_own_plan(environment);
   ASSERT_TRUE(task);
   EXPECT_TRUE(task->is_set);
   EXPECT_TRUE(task->differences.empty());
   EXPECT_EQ(task->settings, settings);
 
   auto changed = with(environment, {{"LOCAL_RANK", "7"}});
-  task = read_task_plan(changed);
+  task = read_own_plan(changed);
   ASSERT_TRUE(task);
-  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "7");  // the user's value from here on
+  EXPECT_EQ(effective_value(task->task.variables, "LOCAL_RANK"), "7");  // the user's value from here on
 
-  task = read_task_plan(before);
+  task = read_own_plan(before);
   ASSERT_TRUE(task);
   EXPECT_FALSE(task->is_set);
 }
@@ -253,52 +254,52 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
 
 TEST(OwnGpuList, AListOfTheProgramIsNotOurs) {
   auto environment = two_by_two(1);
-  const auto planned = read_task_plan(environment);
+  const auto planned = read_own_plan(environment);
   ASSERT_TRUE(planned);
-  environment = applied(planned->plan, environment);
-  const auto untouched = read_task_plan(environment);
+  environment = applied(planned->step, planned->task.variables, environment);
+  const auto untouched = read_own_plan(environment);
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
   for (const char* const list : {"1", "1,0"}) {
     environment.set("CUDA_VISIBLE_DEVICES", list);
-    const auto changed = read_task_plan(environment);
+    const auto changed = read_own_plan(environment);
     ASSERT_TRUE(changed);
-    EXPECT_FALSE(changed->plan.gpus && has_our_gpu_list(*changed)) << list;
+    EXPECT_FALSE(changed->step.gpus && has_our_gpu_list(*changed)) << list;
   }
 }
 
 // In a world that was not asked for, the list of GPUs stays Slurm's and is in no record of ours.
 TEST(OwnGpuList, InAWorldItStaysSlurms) {
   auto environment = two_by_two(1);
-  const auto step = read_task_plan(environment);
+  const auto step = read_own_plan(environment);
   ASSERT_TRUE(step);
   environment.set("SLURM_BOOTSTRAP_STEP", step_tag(step->facts.id));
   environment.set("SLURM_BOOTSTRAP_SETTINGS", "set_up:world");
-  const auto planned = read_task_plan(environment);
+  const auto planned = read_own_plan(environment);
   ASSERT_TRUE(planned);
-  const auto set_up = applied(planned->plan, environment);
+  const auto set_up = applied(planned->step, planned->task.variables, environment);
   EXPECT_EQ(set_up.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_VISIBLE_DEVICES"));
-  const auto untouched = read_task_plan(set_up);
+  const auto untouched = read_own_plan(set_up);
   ASSERT_TRUE(untouched);
   EXPECT_TRUE(has_our_gpu_list(*untouched));
-  EXPECT_EQ(effective_value(untouched->plan, "BOOTSTRAP_GPU"), "1");
+  EXPECT_EQ(effective_value(untouched->task.variables, "BOOTSTRAP_GPU"), "1");
   // A list of one, from a program or another plugin.
-  const auto own = read_task_plan(with(set_up, {{"CUDA_VISIBLE_DEVICES", "1"}}));
+  const auto own = read_own_plan(with(set_up, {{"CUDA_VISIBLE_DEVICES", "1"}}));
   ASSERT_TRUE(own);
-  EXPECT_FALSE(own->plan.gpus && has_our_gpu_list(*own));
+  EXPECT_FALSE(own->step.gpus && has_our_gpu_list(*own));
 }
 
 TEST(OwnGpuList, AListThatSlurmNarrowedIsTheTasks) {
   auto environment = with(two_by_two(1), {{"SLURM_GPUS_ON_NODE", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}});
-  const auto task = read_task_plan(environment);
+  const auto task = read_own_plan(environment);
   ASSERT_TRUE(task);
-  EXPECT_EQ(effective_value(task->plan, "BOOTSTRAP_GPU"), "0");
-  EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "0");
+  EXPECT_EQ(effective_value(task->task.variables, "BOOTSTRAP_GPU"), "0");
+  EXPECT_EQ(effective_value(task->task.variables, "LOCAL_RANK"), "0");
   environment.set("SLURM_GPUS_ON_NODE", "1");  // control: one GPU for two tasks
-  const auto shared = read_task_plan(environment);
+  const auto shared = read_own_plan(environment);
   ASSERT_TRUE(shared);
-  EXPECT_EQ(effective_value(shared->plan, "BOOTSTRAP_GPU"), "");
-  EXPECT_EQ(effective_value(shared->plan, "LOCAL_RANK"), "1");
+  EXPECT_EQ(effective_value(shared->task.variables, "BOOTSTRAP_GPU"), "");
+  EXPECT_EQ(effective_value(shared->task.variables, "LOCAL_RANK"), "1");
 }
 
 TEST(ExportRecord, ForgedRecordsDoNoHarm) {

@@ -52,14 +52,15 @@ TEST(GpuView, SetDeviceOfLocalRankIsDistinctInEveryMode) {
     for (int gpus = 1; gpus <= 8; ++gpus) {
       for (int tasks = 1; tasks <= gpus; ++tasks) {
         const auto facts = one_node(tasks, gpus);
-        const auto plan = make_step_plan(facts, with_mode(mode));
+        const auto plan = make_plan(facts, with_mode(mode));
         ASSERT_TRUE(plan) << plan.error().message;
         std::set<std::string> devices;
         for (std::uint32_t task = 0; task < static_cast<std::uint32_t>(tasks); ++task) {
-          const auto view = view_of(*plan->gpus, task);
-          const auto local_rank = plan->variables[*plan->find("LOCAL_RANK")].value(task);
+          const auto view = view_of(*plan->step.gpus, task);
+          const auto of_task = *make_plan(facts, with_mode(mode), task);
+          const auto local_rank = value(of_task, "LOCAL_RANK");
           ASSERT_EQ(local_rank, std::to_string(view.own));
-          ASSERT_EQ(plan->variables[*plan->find("BOOTSTRAP_GPU")].value(task), local_rank);
+          ASSERT_EQ(value(of_task, "BOOTSTRAP_GPU"), local_rank);
           ASSERT_TRUE(devices.insert(device_at(view, view.own)).second) << tasks << " tasks, " << gpus << " GPUs";
           ASSERT_EQ(view.group.size(), static_cast<std::size_t>(gpus / tasks));
         }
@@ -76,7 +77,7 @@ TEST(GpuView, OfEachMode) {
     std::uint32_t task;
     const char* list;
     const char* group;
-    std::vector<std::pair<const char*, const char*>> values;
+    std::initializer_list<std::pair<const char*, std::string>> values;
   };
   // kIndex: groups 0,1 and 2,3; each task's first at its local rank.
   for (const auto& row : std::initializer_list<Row>{
@@ -88,50 +89,52 @@ TEST(GpuView, OfEachMode) {
             "0",
             {{"LOCAL_WORLD_SIZE", "1"}, {"GROUP_RANK", "2"}, {"GROUP_WORLD_SIZE", "4"}}},
            {GpuMode::kNarrow, 2, 1, "2,3", "0,1", {}}}) {
-    const auto plan = *make_step_plan(one_node(row.tasks, 4), with_mode(row.mode));
-    const auto view = view_of(*plan.gpus, row.task);
+    const auto plan = *make_plan(one_node(row.tasks, 4), with_mode(row.mode), row.task);
+    const auto view = view_of(*plan.step.gpus, row.task);
     EXPECT_EQ(view.list, row.list);
     EXPECT_EQ(join(view.group, ","), row.group);
-    for (const auto& [name, value] : row.values) EXPECT_EQ(plan.variables[*plan.find(name)].value(row.task), value);
+    expect_values(plan, row.values);
   }
-  EXPECT_FALSE(view_of(*make_step_plan(one_node(2, 4), {})->gpus, 1).is_alone);
-  const auto off = *make_step_plan(one_node(2, 2), with_mode(GpuMode::kOff));
-  EXPECT_FALSE(off.gpus);
+  EXPECT_FALSE(view_of(*make_plan(one_node(2, 4), {})->step.gpus, 1).is_alone);
+  const auto off = *make_plan(one_node(2, 2), with_mode(GpuMode::kOff));
+  EXPECT_FALSE(off.step.gpus);
   for (const auto* name : {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "BOOTSTRAP_GPU"}) EXPECT_FALSE(off.find(name));
 }
 
 TEST(GpuView, TooFewGpusAreRefusedUnlessShared) {
   const auto facts = one_node(3, 2);
-  const auto refused = make_step_plan(facts, {});
+  const auto refused = make_plan(facts, {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kMisplaced);
   EXPECT_NE(refused.error().message.find("3 tasks on node001 would share 2 GPUs"), std::string::npos);
   EXPECT_NE(refused.error().message.find("--gres=gpu:3"), std::string::npos);
   Settings settings;
   settings.gpu_share = {true, Source::kOption};
-  const auto plan = *make_step_plan(facts, settings);
-  EXPECT_EQ(view_of(*plan.gpus, 2).own, 0U);
-  EXPECT_EQ(plan.variables[*plan.find("BOOTSTRAP_GPU")].values, (std::vector<std::string>{"0", "1", "0"}));
-  EXPECT_TRUE(make_step_plan(facts, with_mode(GpuMode::kOff)));
+  const auto plan = *make_plan(facts, settings);
+  EXPECT_EQ(view_of(*plan.step.gpus, 2).own, 0U);
+  for (std::size_t task = 0; task < 3; ++task) {
+    EXPECT_EQ(value(*make_plan(facts, settings, task), "BOOTSTRAP_GPU"), std::to_string(task % 2));
+  }
+  EXPECT_TRUE(make_plan(facts, with_mode(GpuMode::kOff)));
 }
 
 TEST(GpuView, PartsOfGpusAreShared) {
   for (const auto* name : {"SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"}) {
     auto facts = one_node(4, 1);
     facts.environment.set(name, "4");
-    EXPECT_TRUE(make_step_plan(facts, {})) << name;
+    EXPECT_TRUE(make_plan(facts, {})) << name;
   }
 }
 
 TEST(GpuView, MigInstancesAreGivenOneByOne) {
-  auto plan = *make_step_plan(one_node(2, "MIG-a,MIG-b", "0,1"), {});
-  EXPECT_EQ(view_of(*plan.gpus, 1).list, "MIG-b");
-  EXPECT_EQ(plan.variables[*plan.find("LOCAL_RANK")].value(1), "0");
-  EXPECT_EQ(plan.variables[*plan.find("BOOTSTRAP_GPU_UUIDS")].value(1), "MIG-b");
+  const auto plan = *make_plan(one_node(2, "MIG-a,MIG-b", "0,1"), {}, 1);
+  EXPECT_EQ(view_of(*plan.step.gpus, 1).list, "MIG-b");
+  EXPECT_EQ(value(plan, "LOCAL_RANK"), "0");
+  EXPECT_EQ(value(plan, "BOOTSTRAP_GPU_UUIDS"), "MIG-b");
   ASSERT_EQ(plan.warnings.size(), 1U);
   EXPECT_NE(plan.warnings[0].find("NCCL does not connect instances"), std::string::npos);
-  EXPECT_TRUE(make_step_plan(one_node(2, "MIG-a,MIG-b", "0,1"), with_mode(GpuMode::kNarrow))->warnings.empty());
-  EXPECT_TRUE(make_step_plan(one_node(1, "MIG-a,MIG-b", "0,1"), {})->warnings.empty());
+  EXPECT_TRUE(make_plan(one_node(2, "MIG-a,MIG-b", "0,1"), with_mode(GpuMode::kNarrow))->warnings.empty());
+  EXPECT_TRUE(make_plan(one_node(1, "MIG-a,MIG-b", "0,1"), {})->warnings.empty());
 }
 
 TEST(GpuView, IntelsMaskHasNoOrder) {
@@ -139,9 +142,9 @@ TEST(GpuView, IntelsMaskHasNoOrder) {
   facts.environment.unset("CUDA_VISIBLE_DEVICES");
   facts.environment.set("ZE_AFFINITY_MASK", "0,1,2,3");
   facts.gpu_list = read_gpu_list(facts.environment);
-  EXPECT_EQ(view_of(*make_step_plan(facts, {})->gpus, 1).list, "0,1,2,3");
-  EXPECT_EQ(view_of(*make_step_plan(facts, with_mode(GpuMode::kNarrow))->gpus, 1).list, "2,3");
-  const auto first = make_step_plan(facts, with_mode(GpuMode::kFirst));
+  EXPECT_EQ(view_of(*make_plan(facts, {})->step.gpus, 1).list, "0,1,2,3");
+  EXPECT_EQ(view_of(*make_plan(facts, with_mode(GpuMode::kNarrow))->step.gpus, 1).list, "2,3");
+  const auto first = make_plan(facts, with_mode(GpuMode::kFirst));
   ASSERT_FALSE(first);
   EXPECT_NE(first.error().message.find("does not order"), std::string::npos);
 }
@@ -152,16 +155,16 @@ TEST(GpuView, NothingChangesBelowAListOfTheUsers) {
   facts.environment.set("ROCR_VISIBLE_DEVICES", "2,3");
   facts.environment.set("HIP_VISIBLE_DEVICES", "1,0");
   facts.gpu_list = read_gpu_list(facts.environment);
-  const auto plan = make_step_plan(facts, {});
+  const auto plan = make_plan(facts, {});
   ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_FALSE(plan->gpus || plan->find("ROCR_VISIBLE_DEVICES") || plan->find("BOOTSTRAP_GPU"));
-  const auto narrow = make_step_plan(facts, with_mode(GpuMode::kNarrow));
+  EXPECT_FALSE(plan->step.gpus || plan->find("ROCR_VISIBLE_DEVICES") || plan->find("BOOTSTRAP_GPU"));
+  const auto narrow = make_plan(facts, with_mode(GpuMode::kNarrow));
   ASSERT_FALSE(narrow);
   EXPECT_EQ(narrow.error().message,
             "--bootstrap-gpu=narrow does not work with your HIP_VISIBLE_DEVICES; unset it, or use index");
   facts.environment.set("HIP_VISIBLE_DEVICES", "0,1");
   facts.gpu_list = read_gpu_list(facts.environment);
-  EXPECT_EQ(view_of(*make_step_plan(facts, with_mode(GpuMode::kNarrow))->gpus, 1).list, "3");
+  EXPECT_EQ(view_of(*make_plan(facts, with_mode(GpuMode::kNarrow))->step.gpus, 1).list, "3");
 }
 
 constexpr auto kYes = Access::kOpen;
@@ -175,7 +178,7 @@ GpuView seen(int tasks, std::uint32_t task, std::string_view devices, const std:
   GpuVisibility visibility;
   for (const char c : devices) visibility.devices.push_back(c == 'Y' ? kYes : c == 'N' ? kNo : Access::kUnknown);
   visibility.list = list;
-  return view_of(*make_step_plan(facts, with_mode(mode))->gpus, task, visibility);
+  return view_of(*make_plan(facts, with_mode(mode))->step.gpus, task, visibility);
 }
 
 struct Seen {
@@ -250,11 +253,11 @@ TEST(GpuVisibility, GuessedFilesAreCountedAmongAllThatAreThere) {
   // Slurm's numbers do not match the files' numbers: the step may open 0, 2 and 3.
   auto facts = one_node(3, "0,1,2", "0,1,2");
   facts.device_files = {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"};
-  const auto plan = *make_step_plan(facts, {});
-  EXPECT_EQ(plan.gpus->devices,
+  const auto plan = *make_plan(facts, {});
+  EXPECT_EQ(plan.step.gpus->devices,
             (std::vector<std::string>{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"}));
-  EXPECT_TRUE(view_of(*plan.gpus, 1, {{kYes, kNo, kYes, kYes}, "0,1,2"}).is_as_planned);
-  EXPECT_FALSE(view_of(*plan.gpus, 1, {{kYes, kNo, kNo, kNo}, "0"}).is_as_planned);
+  EXPECT_TRUE(view_of(*plan.step.gpus, 1, {{kYes, kNo, kYes, kYes}, "0,1,2"}).is_as_planned);
+  EXPECT_FALSE(view_of(*plan.step.gpus, 1, {{kYes, kNo, kNo, kNo}, "0"}).is_as_planned);
 }
 
 TEST(GpuVisibility, CoresAreNearToWhatTheTaskReallyHas) {
@@ -262,78 +265,77 @@ TEST(GpuVisibility, CoresAreNearToWhatTheTaskReallyHas) {
   facts.gpus_of_node.resize(2);
   facts.gpus_of_node[0].near = *CpuSet::parse_list("0-3");
   facts.gpus_of_node[1].near = *CpuSet::parse_list("4-7");
-  const auto plan = *make_step_plan(facts, {});
-  EXPECT_EQ(cores_near(*plan.gpus, view_of(*plan.gpus, 0)).to_list(), "0-3");
-  EXPECT_EQ(cores_near(*plan.gpus, view_of(*plan.gpus, 0, {{kNo, kYes}, "0"})).to_list(), "4-7");
+  const auto plan = *make_plan(facts, {});
+  EXPECT_EQ(cores_near(*plan.step.gpus, view_of(*plan.step.gpus, 0)).to_list(), "0-3");
+  EXPECT_EQ(cores_near(*plan.step.gpus, view_of(*plan.step.gpus, 0, {{kNo, kYes}, "0"})).to_list(), "4-7");
 }
 
-TEST(SetGpuView, RewritesTheTasksPlanAndItsRecord) {
+// Of a task of which Slurm left this view.
+WholePlan plan_with_view(const StepFacts& facts, const Settings& settings, std::size_t local_task,
+                         const GpuVisibility& visibility) {
+  const auto step = *plan_step(facts, settings);
+  auto task = assumed_task(step, facts, local_task);
+  task.view = view_of(*step.gpus, static_cast<std::uint32_t>(local_task), visibility);
+  return plan_of_task(step, facts, settings, task);
+}
+
+TEST(TaskPlan, OfATaskFromWhichSlurmHidesPeersPassesForANodeOfItsOwn) {
   const auto facts = one_node(4, 4);
-  auto plan = *make_step_plan(facts, {});
-  const auto before = plan.variables[*plan.find("SLURM_BOOTSTRAP_EXPORTS")].value(2);
-  set_gpu_view(plan, 2, 2, view_of(*plan.gpus, 2, {{kNo, kNo, kYes, kNo}, "0"}));
-  const auto value = [&](const char* name) { return plan.variables[*plan.find(name)].value(2); };
-  EXPECT_EQ(value("CUDA_VISIBLE_DEVICES"), "0");
-  EXPECT_EQ(value("LOCAL_RANK"), "0");
-  EXPECT_EQ(value("RANK"), "2");
-  EXPECT_EQ(value("GROUP_RANK"), "2");
-  EXPECT_EQ(value("GROUP_WORLD_SIZE"), "4");
-  EXPECT_NE(value("SLURM_BOOTSTRAP_EXPORTS"), before);
+  const auto plan = plan_with_view(facts, {}, 2, {{kNo, kNo, kYes, kNo}, "0"});
+  expect_values(plan, {{"CUDA_VISIBLE_DEVICES", "0"},
+                       {"LOCAL_RANK", "0"},
+                       {"RANK", "2"},
+                       {"GROUP_RANK", "2"},
+                       {"GROUP_WORLD_SIZE", "4"}});
+  EXPECT_NE(value(plan, "SLURM_BOOTSTRAP_EXPORTS"), value(*make_plan(facts, {}, 2), "SLURM_BOOTSTRAP_EXPORTS"));
 }
 
 // The environment of a task as slurmstepd leaves it.
-Environment started(const StepFacts& facts, StepPlan plan, std::size_t task, const GpuView* view = nullptr) {
-  if (view != nullptr) set_gpu_view(plan, task, facts.local_ranks[task], *view);
-  return applied(plan,
-                 with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.local_ranks[task])},
-                                          {"SLURM_LOCALID", std::to_string(task)}}),
-                 task);
+Environment started(const StepFacts& facts, const WholePlan& plan, std::size_t task) {
+  return applied(plan, with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.local_ranks[task])},
+                                                {"SLURM_LOCALID", std::to_string(task)}}));
 }
 
-TEST(AdoptGpuView, ATaskSeesWhatItWasGiven) {
+TEST(OwnPlan, ATaskSeesWhatItWasGiven) {
   for (const auto mode : {GpuMode::kIndex, GpuMode::kFirst, GpuMode::kNarrow, GpuMode::kOff}) {
     const auto facts = one_node(2, 4);
-    auto plan = *make_step_plan(facts, with_mode(mode));
-    if (plan.gpus) {
-      plan.gpus->order = {3, 1, 2, 0};  // the tasks' cores may lead to this order
-      refresh_gpu_variables(plan, facts);
-    }
+    auto step = *plan_step(facts, with_mode(mode));
+    if (step.gpus) step.gpus->order = {3, 1, 2, 0};  // the tasks' cores may lead to this order
+    const auto plan = plan_of_task(step, facts, with_mode(mode), assumed_task(step, facts, 1));
     const auto environment = started(facts, plan, 1);
-    const auto task = read_task_plan(environment);
-    ASSERT_TRUE(task) << task.error().message;
-    EXPECT_TRUE(task->is_set);
-    EXPECT_TRUE(task->differences.empty()) << task->differences.front();
-    EXPECT_EQ(effective_value(task->plan, "CUDA_VISIBLE_DEVICES"),
+    const auto own = read_own_plan(environment);
+    ASSERT_TRUE(own) << own.error().message;
+    EXPECT_TRUE(own->is_set);
+    EXPECT_TRUE(own->differences.empty()) << own->differences.front();
+    EXPECT_EQ(effective_value(own->task.variables, "CUDA_VISIBLE_DEVICES"),
               mode == GpuMode::kOff ? "" : environment.get("CUDA_VISIBLE_DEVICES"));
   }
 }
 
-TEST(AdoptGpuView, AlsoWhereSlurmHidPeersAndWhereTheUserChangedIt) {
+TEST(OwnPlan, AlsoWhereSlurmHidPeersAndWhereTheUserChangedIt) {
   const auto facts = one_node(4, 4);
-  const auto plan = *make_step_plan(facts, {});
-  const auto view = view_of(*plan.gpus, 2, {{kNo, kNo, kYes, kNo}, "0"});
-  auto environment = started(facts, plan, 2, &view);
-  EXPECT_TRUE(read_task_plan(environment)->differences.empty());
+  auto environment = started(facts, plan_with_view(facts, {}, 2, {{kNo, kNo, kYes, kNo}, "0"}), 2);
+  EXPECT_TRUE(read_own_plan(environment)->differences.empty());
   environment.set("CUDA_VISIBLE_DEVICES", "3");
-  const auto changed = read_task_plan(environment);
+  const auto changed = read_own_plan(environment);
   ASSERT_FALSE(changed->differences.empty());
   EXPECT_NE(changed->differences.front().find("CUDA_VISIBLE_DEVICES"), std::string::npos);
 }
 
-TEST(AdoptGpuView, ValuesThatTheUserKeptDoNotChangeTheView) {
+TEST(OwnPlan, ValuesThatTheUserKeptDoNotChangeTheView) {
   auto facts = one_node(4, 4);
   facts.environment.set("WORLD_SIZE", "4");
   facts.environment.set("GROUP_WORLD_SIZE", "1");
-  const auto environment = started(facts, *make_step_plan(facts, {}), 1);
+  const auto environment = started(facts, *make_plan(facts, {}, 1), 1);
   for (const bool is_unset : {false, true}) {
     auto seen = environment;
     if (is_unset) {
       seen.unset("WORLD_SIZE");
       seen.unset("GROUP_WORLD_SIZE");
     }
-    const auto task = read_task_plan(seen);
+    const auto task = read_own_plan(seen);
     ASSERT_TRUE(task);
-    EXPECT_EQ(effective_value(task->plan, "LOCAL_RANK"), "1");
+    EXPECT_EQ(effective_value(task->task.variables, "LOCAL_RANK"), "1");
     EXPECT_EQ(task->differences.size(), is_unset ? 2U : 0U);
   }
 }
@@ -341,7 +343,7 @@ TEST(AdoptGpuView, ValuesThatTheUserKeptDoNotChangeTheView) {
 TEST(ExportRecord, SlurmsListsAreNeverOurs) {
   // A step inside the task that is not set up: its list is Slurm's, although it looks like ours.
   const auto facts = one_node(2, 2);
-  const auto environment = started(facts, *make_step_plan(facts, {}), 0);
+  const auto environment = started(facts, *make_plan(facts, {}), 0);
   for (const auto& name : inherited_to_unset(environment)) EXPECT_NE(name, "CUDA_VISIBLE_DEVICES");
 }
 

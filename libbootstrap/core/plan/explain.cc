@@ -16,8 +16,7 @@ namespace bootstrap {
 namespace {
 
 std::string decision_line(const PlannedVariable& variable, std::string_view from) {
-  const bool is_of_task = variable.of_place != nullptr || variable.values.size() > 1;
-  const auto ours = is_of_task ? std::string("a value for each task") : printable(variable.value(0));
+  const auto ours = variable.is_of_task ? std::string("a value for each task") : printable(variable.value);
   const auto previous = printable(variable.previous);
   if (variable.action == Action::kKept) {
     return cat({variable.name, "=", previous, " is kept (", variable.why, ")"});
@@ -41,18 +40,19 @@ std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
 
 }  // namespace
 
-std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan) {
+std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
+                                        bool holds_port) {
   std::vector<std::string> lines;
   // Where torchrun is the program, it alone knows them, by other names.
-  const bool is_torchruns = !plan.find("MASTER_ADDR");
-  for (const auto& variable : plan.variables) {
+  const bool is_torchruns = find_variable(task.variables, "MASTER_ADDR") == nullptr;
+  for (const auto& variable : task.variables) {
     const bool is_address = variable.name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR");
     const bool is_port = variable.name == (is_torchruns ? "PET_MASTER_PORT" : "MASTER_PORT");
     if (!is_address && !is_port && variable.action == Action::kSet) continue;
     lines.push_back(decision_line(variable, is_port      ? plan.master.port_from
                                             : is_address ? plan.master.address_from
                                                          : variable.from));
-    if (!is_port || !plan.port_to_reserve) continue;
+    if (!is_port || !holds_port) continue;
     lines.back() +=
         facts.is_preloaded ? ", reserved while the first program of rank 0 runs" : ", reserved until the step ends";
   }
@@ -127,24 +127,26 @@ std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
   return fits ? all : cat({std::to_string(least), " to ", std::to_string(most), " by rank"});
 }
 
-// Of the tasks of this node: "0,1 1,0".
-std::string values_by_task(const PlannedVariable& variable) {
+// Of the tasks of this node: "0,1 1,0"; nothing where all have the same.
+std::string values_by_task(std::string_view name, TaskPlans tasks) {
   std::vector<std::string> values;
-  for (const auto& value : variable.values) values.push_back(printable(value));
+  for (const auto& task : tasks) {
+    const auto* const variable = find_variable(task.variables, name);
+    values.push_back(variable == nullptr ? "-" : printable(variable->value));
+  }
+  const auto is_first = [&](const std::string& value) { return value == values.front(); };
+  if (std::all_of(values.begin(), values.end(), is_first)) return {};
   const auto all = join(values, " ");
-  return all.size() < kValueWidth ? all : cat({printable(variable.value(0)), " ..."});
+  return all.size() < kValueWidth ? all : cat({values.front(), " ..."});
 }
 
 // Of one task its own value: what other tasks have of it, that task does not know.
-std::string shown_value(const PlannedVariable& variable, const StepFacts& facts) {
-  if (facts.is_one_task) {
-    const auto& place = facts.layout.place(facts.local_ranks.front());
-    return variable.of_place != nullptr ? std::to_string(place.*variable.of_place) : printable(variable.value(0));
-  }
+std::string shown_value(const PlannedVariable& variable, const StepFacts& facts, TaskPlans tasks) {
+  if (facts.is_one_task) return printable(variable.value);
   if (variable.of_place != nullptr) return values_by_rank(facts.layout, variable.of_place);
-  if (variable.values.size() > 1) return values_by_task(variable);
-  if (variable.framework == kInTable) return cat({printable(variable.value(0)), " (rank 0)"});  // by its own cores
-  return printable(variable.value(0));
+  if (variable.framework == kInTable) return cat({printable(variable.value), " (rank 0)"});  // by its own cores
+  auto values = variable.is_of_task ? values_by_task(variable.name, tasks) : std::string();
+  return values.empty() ? printable(variable.value) : values;
 }
 
 void append_nodes(std::string& out, const Layout& layout) {
@@ -175,8 +177,8 @@ bool is_for_users(const PlannedVariable& variable) {
 
 bool is_in_table(const PlannedVariable& variable) { return !variable.framework || variable.framework == kInTable; }
 
-void append_variable(std::string& out, const PlannedVariable& variable, const StepFacts& facts) {
-  const auto ours = variable.name == kExportsVariable ? "..." : shown_value(variable, facts);
+void append_variable(std::string& out, const PlannedVariable& variable, const StepFacts& facts, TaskPlans tasks) {
+  const auto ours = variable.name == kExportsVariable ? "..." : shown_value(variable, facts, tasks);
   if (variable.action == Action::kKept) {
     append_row(out, variable.name, printable(variable.previous), cat({"kept: ", variable.why}));
     append_row(out, "", ours, cat({"not used: ", variable.from}));
@@ -189,17 +191,26 @@ void append_variable(std::string& out, const PlannedVariable& variable, const St
 }
 
 // The lists that stay as they are; without --verbose the one that counts.
-void append_gpu_lists(std::string& out, const StepFacts& facts, const StepPlan& plan, bool shows_all) {
+void append_gpu_lists(std::string& out, const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
+                      bool shows_all) {
   for (const auto& kind : kGpuListKinds) {
     const auto value = facts.environment.get(kind.variable);
-    if (!value || plan.find(kind.variable)) continue;
+    if (!value || find_variable(task.variables, kind.variable) != nullptr) continue;
     if (!shows_all && plan.gpus && plan.gpus->kind().variable != kind.variable) continue;
     append_row(out, kind.variable, printable(*value), "as Slurm or the user set it");
     if (!shows_all) return;
   }
 }
 
-void append_variables(std::string& out, const StepFacts& facts, const StepPlan& plan, const ExplainContext& context) {
+// Names that are set anew are not among them.
+std::vector<std::string> removed_names(const StepPlan& plan, const TaskPlan& task) {
+  auto names = plan.removals;
+  std::erase_if(names, [&](const std::string& name) { return find_variable(task.variables, name) != nullptr; });
+  return names;
+}
+
+void append_variables(std::string& out, const StepFacts& facts, const StepPlan& plan, TaskPlans tasks,
+                      const ExplainContext& context) {
   out += "\n";
   append_row(out, "VARIABLE",
              !context.is_set_up  ? "VALUE IF SET UP"
@@ -207,26 +218,26 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
                                  : "VALUE (RANK 0 FIRST)",
              "FROM");
   std::vector<std::string> others;
-  for (const auto& variable : plan.variables) {
+  for (const auto& variable : tasks.front().variables) {
     if (!is_in_table(variable)) continue;
     if (context.shows_all || is_for_users(variable)) {
-      append_variable(out, variable, facts);
+      append_variable(out, variable, facts, tasks);
     } else if (!variable.name.starts_with("SLURM_BOOTSTRAP_")) {
       others.push_back(variable.name);
     }
   }
-  append_gpu_lists(out, facts, plan, context.shows_all);
+  append_gpu_lists(out, facts, plan, tasks.front(), context.shows_all);
   if (!others.empty()) append_wrapped(out, "also set", kNameWidth, join(others, ", "));
   if (!context.shows_all) return;
-  for (const auto& name : plan.removals) {
+  for (const auto& name : removed_names(plan, tasks.front())) {
     append_row(out, name, "(removed)", is_message(name) ? "used up" : "left over from an outer step");
   }
 }
 
 // "PET_NNODES=2 PET_NODE_RANK=0": of rank 0, or of the task that asks.
-std::string assignments(const StepPlan& plan, Framework framework) {
+std::string assignments(const TaskPlan& task, Framework framework) {
   std::vector<std::string> texts;
-  for (const auto& variable : plan.variables) {
+  for (const auto& variable : task.variables) {
     if (variable.framework != framework) continue;
     const auto& value = variable.effective();
     texts.push_back(cat({variable.name, "=", value.size() > kTableWidth ? "..." : printable(value),
@@ -235,14 +246,14 @@ std::string assignments(const StepPlan& plan, Framework framework) {
   return join(texts, " ");
 }
 
-void append_frameworks(std::string& out, const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+void append_frameworks(std::string& out, const StepFacts& facts, const Settings& settings, const TaskPlan& task,
                        const ExplainContext& context) {
   std::string rows;
   std::vector<std::string> others;
   for (std::size_t i = 0; i < kFrameworkCount; ++i) {
     const auto framework = static_cast<Framework>(i);
     const auto name = std::string(framework_name(framework));
-    const auto text = assignments(plan, framework);
+    const auto text = assignments(task, framework);
     const auto state = framework_state(framework, facts, settings);
     if (!text.empty() && framework != kInTable) append_wrapped(rows, name, kFrameworkColumn, text);
     if (text.empty() && !state.is_set) others.push_back(cat({name, ": ", state.why}));
@@ -261,15 +272,15 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
 }
 
 std::string describe_port(const StepFacts& facts, const StepPlan& plan, const ExplainContext& context) {
-  if (!plan.port_to_reserve || !context.is_set_up) return {};
-  const auto port = cat({"Port ", std::to_string(*plan.port_to_reserve), " of ", facts.layout.host_of(0)});
+  if (!plan.ports.master || !context.holds_port) return {};
+  const auto port = cat({"Port ", std::to_string(plan.ports.master->port), " of ", facts.layout.host_of(0)});
   if (context.is_preloaded) return cat({port, " is reserved for rank 0 only while its first program runs."});
   return cat({port, " is reserved for rank 0 until the step ends."});
 }
 
 }  // namespace
 
-std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
                          const ExplainContext& context) {
   std::string out;
   const auto paragraph = [&out](const std::string& text) {
@@ -277,8 +288,8 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   };
   paragraph(step_prefix(facts.id) + context.verdict);
   if (facts.knows_hosts) append_nodes(out, facts.layout);
-  append_variables(out, facts, plan, context);
-  append_frameworks(out, facts, settings, plan, context);
+  append_variables(out, facts, plan, tasks, context);
+  append_frameworks(out, facts, settings, tasks.front(), context);
   out += "\n";
   for (const auto& note : context.notes) paragraph(cat({"Note: ", printable(note), "."}));
   auto changed = list_settings(settings);
@@ -309,7 +320,7 @@ std::string json_variable(const PlannedVariable& variable, const StepFacts& fact
   }
   auto out = cat({"{", json_member("name", json_string(variable.name)), ", ",
                   is_by_rank ? json_member("by_rank", cat({"[", join(values, ", "), "]"}))
-                             : json_member("value", json_string(variable.value(0))),
+                             : json_member("value", json_string(variable.value)),
                   ", ", json_member("from", json_string(variable.from)), ", ",
                   json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
   if (variable.framework) {
@@ -324,16 +335,16 @@ std::string json_variable(const PlannedVariable& variable, const StepFacts& fact
 
 }  // namespace
 
-std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
                          const ExplainContext& context) {
   std::vector<std::string> ranks;
   for (Rank rank = 0; rank < facts.layout.size(); ++rank) {
     if (facts.knows_hosts) ranks.push_back(json_rank(facts.layout, facts.layout.place(rank)));
   }
   std::vector<std::string> variables;
-  for (const auto& variable : plan.variables) variables.push_back(json_variable(variable, facts));
+  for (const auto& variable : task.variables) variables.push_back(json_variable(variable, facts));
   std::vector<std::string> removals;
-  for (const auto& name : plan.removals) removals.push_back(json_string(name));
+  for (const auto& name : removed_names(plan, task)) removals.push_back(json_string(name));
 
   std::vector<std::string> members{
       json_member("step", json_string(to_string(facts.id))),

@@ -2,22 +2,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
 #include "core/plan/step_plan.h"
+#include "core/plan/task_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 
 namespace bootstrap {
+
+// Of one task that asks its own plan, else those of all tasks of a node, the one of rank 0 first.
+using TaskPlans = std::span<const TaskPlan>;
 
 // What stands around the plan.
 struct ExplainContext {
   std::string verdict = {};             // the first line: "SET UP: ..." or "NOT SET UP: ..."
   bool is_set_up = true;                // else these are the values that the step would have
   bool is_preloaded = false;            // by the preload, which reserves MASTER_PORT while a program runs
+  bool holds_port = false;              // MASTER_PORT is reserved
   bool shows_all = false;               // --verbose
   std::vector<std::string> notes = {};  // sentences below the table
   std::string versions = {};            // "plugin 0.1.0, Slurm 22.05.8"; empty: not known
@@ -25,16 +31,17 @@ struct ExplainContext {
 
 // Lines of at most 80 characters unless a name or value is longer itself; ends with a newline. Of the facts of one task
 // the values are those of that task, else those of all ranks.
-std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
                          const ExplainContext& context);
 
 // One JSON object, RFC 8259, with a newline at its end.
-std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan,
+std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
                          const ExplainContext& context);
 
 // For srun -v and SLURM_BOOTSTRAP_DEBUG=1: MASTER_ADDR, MASTER_PORT, and each value that was kept or replaced; then the
 // notes.
-std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan);
+std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
+                                        bool holds_port);
 
 // One sentence each: an uneven spread of the tasks, and GPUs of this node without a task.
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan);

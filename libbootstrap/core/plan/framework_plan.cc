@@ -33,53 +33,15 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
 
 constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
 
-// The tasks of this node, as far as they are known before they start.
-class TaskContexts {
- public:
-  TaskContexts(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-    TaskObservation observed{.gpus = {},
-                             .cores_of_node = facts.cores_of_node,
-                             .cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0)};
-    views_.reserve(facts.local_ranks.size());  // the tasks point to them
-    for (const auto rank : facts.local_ranks) {
-      const auto& place = facts.layout.place(rank);
-      if (plan.gpus) observed.gpus = views_.emplace_back(view_of(*plan.gpus, place.local_rank));
-      // Which cores a task will be bound to is not known yet; that it has its share of the node's is mostly right.
-      const auto threads = facts.cores_of_node == 0 ? 0 : thread_count(observed, place.local_size);
-      tasks_.push_back(task_context(plan, facts, settings, rank, plan.gpus ? &views_.back() : nullptr, threads));
-    }
-  }
-
-  // One row for all of them, or one value where they have it in common; nothing when it has none in this step.
-  std::vector<std::string> values_of(const FrameworkVariable& row) const {
-    std::vector<std::string> values;
-    for (const auto& task : tasks_) {
-      values.push_back(row.value(task));
-      if (values.back().empty()) return {};
-      if (row.made_of == DependsOn::kStep) break;
-    }
-    return values;
-  }
-
- private:
-  std::vector<GpuView> views_;
-  std::vector<TaskContext> tasks_;
-};
-
-void add_rows(VariableList& variables, const StepPlan& plan, const StepFacts& facts, const Settings& settings,
-              const FrameworkFlags& sets) {
-  const TaskContexts tasks(plan, facts, settings);
-  for (const auto& row : framework_variables()) {
-    if (!has(sets, row.framework)) continue;
-    auto values = tasks.values_of(row);
-    if (values.empty()) continue;
-    if (row.name == kTasksPerNodeVariable) {
-      // Slurm's value, not the user's: it is about the job, of which this step may be a part.
-      variables.own(row.name, values.front(), std::string(row.from));
-    } else {
-      variables.by_task(row.name, std::move(values), std::string(row.from));
-    }
-    variables.set_framework(row.framework);
+void add_row(VariableList& variables, const FrameworkVariable& row, const TaskContext& task) {
+  auto value = row.value(task);
+  if (value.empty()) return;
+  const std::string from(row.from);
+  if (row.name == kTasksPerNodeVariable) {
+    // Slurm's value, not the user's: it is about the job, of which this step may be a part.
+    variables.own(row.framework, row.name, std::move(value), from);
+  } else {
+    variables.of_framework(row.framework, row.name, std::move(value), from, row.made_of != DependsOn::kStep);
   }
 }
 
@@ -97,7 +59,10 @@ void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& setting
              std::to_string(room), " bytes, the limit with ", counted(most, "task"), " on a node"}));
     return;
   }
-  for (const auto rank : facts.local_ranks) plan.worker_ports.push_back(worker_port(facts, settings, rank));
+  for (const auto rank : facts.local_ranks) {
+    plan.ports.workers.push_back(
+        port_to_hold("TF_CONFIG port", worker_port(facts, settings, rank), facts.layout.host_of(rank)));
+  }
 }
 
 std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
@@ -105,33 +70,6 @@ std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
     if (port.interface == interface) return cat({port.device, ",", interface});
   }
   return interface;
-}
-
-// The tasks' own servers listen there: those of inference engines, for one. Which of these ports are free is found out
-// where they are taken.
-Status add_task_ports(VariableList& variables, const StepFacts& facts, const Settings& settings) {
-  constexpr std::uint32_t kMostOnNode = 256;  // descriptors of slurmstepd, which needs others for the tasks
-  const auto count = settings.ports.value;
-  if (count == 0 || facts.decision.set_up == SetUp::kTorchrun) return {};
-  const auto most = facts.layout.most_on_a_node();
-  const auto& range = settings.port_range.value;
-  const auto others = most + 2;  // MASTER_PORT, JAX's and TensorFlow's
-  const auto size = std::uint32_t{range.high} - range.low + 1U;
-  const auto room = std::min(kMostOnNode, size - std::min(size, others));
-  if (most * count > room) {
-    return fail(ErrorCode::kLimit,
-                cat({setting_text("ports", settings.ports.source, std::to_string(count)), ": ", counted(most, "task"),
-                     " on a node need ", std::to_string(most * count), " ports, and there are ", std::to_string(room),
-                     "; use a lower number, or a larger --bootstrap-port-range"}));
-  }
-  std::vector<std::string> values;
-  for (const auto rank : facts.local_ranks) {
-    std::vector<std::string> ports;
-    for (std::uint32_t i = 0; i < count; ++i) ports.push_back(std::to_string(task_port(facts, settings, rank, i)));
-    values.push_back(join(ports, ","));
-  }
-  variables.own(variable_of(kPortsVariable, std::move(values), "on the task's own node"));
-  return {};
 }
 
 Status add_interface(VariableList& variables, const StepFacts& facts, const Settings& settings) {
@@ -181,22 +119,6 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
   const auto name = cat({"bootstrap-", step_tag(facts.id), "-", to_hex(salt, 16)});
   variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", name}),
                 "a name in shared_dir= for this step alone");
-}
-
-// What one task sees replaces what was assumed for it.
-void put(StepPlan& plan, PlannedVariable variable) {
-  const auto at = plan.find(variable.name);
-  if (!at) {
-    // In front of the record of all of them, which is the last.
-    const auto record = plan.find(kExportsVariable).value_or(plan.variables.size());
-    plan.variables.insert(plan.variables.begin() + static_cast<std::ptrdiff_t>(record), std::move(variable));
-  } else if (plan.variables[*at].action != Action::kKept) {
-    variable.action = plan.variables[*at].action;
-    variable.is_users = plan.variables[*at].is_users;
-    variable.previous = plan.variables[*at].previous;
-    variable.why = plan.variables[*at].why;
-    plan.variables[*at] = std::move(variable);
-  }
 }
 
 // By name, and for this step: the site's choice applies to steps that ask.
@@ -251,8 +173,11 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   auto has_ports = check_port_range(facts, settings, sets);
   if (!has_ports) return has_ports;
   if (has(sets, Framework::kTensorflow)) add_workers(plan, facts, settings);
-  add_rows(variables, plan, facts, settings, sets);
-  for (auto& added : {add_interface(variables, facts, settings), add_task_ports(variables, facts, settings)}) {
+  const auto any_task = task_context(plan, facts, settings, {.gpus = plan.gpus ? &*plan.gpus : nullptr, .view = {}});
+  for (const auto& row : framework_variables()) {
+    if (row.made_of == DependsOn::kStep && has(sets, row.framework)) add_row(variables, row, any_task);
+  }
+  for (auto& added : {add_interface(variables, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
     if (!added) plan.warnings.push_back(added.error().message);
   }
@@ -260,40 +185,12 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   return {};
 }
 
-void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings, std::size_t local_task,
-                       const TaskObservation& observed) {
-  // This runs in the forked child, where all memory that is written to is copied first: so no more than is needed.
-  const auto rank = facts.local_ranks[local_task];
-  const auto threads = thread_count(observed, facts.layout.place(rank).local_size);
-  const auto task = task_context(plan, facts, settings, rank, observed.gpus ? &*observed.gpus : nullptr, threads);
-  std::vector<std::pair<const FrameworkVariable*, std::string>> changes;
+void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const StepFacts& facts,
+                            const Settings& settings, const TaskFacts& task) {
+  const auto context = task_context(plan, facts, settings, task);
   for (const auto& row : framework_variables()) {
-    if (row.made_of == DependsOn::kStep || !has(plan.frameworks, row.framework)) continue;
-    // A row that is not in the plan may have no value for another task alone.
-    const auto at = plan.find(row.name);
-    if (at && row.made_of == DependsOn::kTask && observed.has_planned_gpus) continue;
-    auto value = row.value(task);
-    if (value.empty() || (at && plan.variables[*at].value(local_task) == value)) continue;
-    changes.emplace_back(&row, std::move(value));
+    if (row.made_of != DependsOn::kStep && has(plan.frameworks, row.framework)) add_row(variables, row, context);
   }
-  if (changes.empty()) return;
-  VariableList variables(facts);
-  for (auto& [row, value] : changes) {
-    variables.by_task(row->name, {std::move(value)}, std::string(row->from));
-    variables.set_framework(row->framework);
-  }
-  for (auto& variable : std::move(variables).take()) put(plan, std::move(variable));
-  renew_exports(plan.variables, local_task, 1);
-}
-
-std::uint32_t thread_count(const TaskObservation& observed, std::uint32_t local_size) {
-  auto threads = observed.cores_asked;
-  if (threads == 0 && observed.cores_of_node != 0)
-    threads = std::max(1U, observed.cores_of_node / std::max(1U, local_size));
-  if (observed.cores != 0) threads = threads == 0 ? observed.cores : std::min(threads, observed.cores);
-  // A task with several GPUs starts a process or thread for each of them, as torchrun does.
-  const auto gpus = observed.gpus ? static_cast<std::uint32_t>(observed.gpus->group.size()) : 0U;
-  return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
 }
 
 }  // namespace bootstrap

@@ -13,8 +13,8 @@ namespace {
 
 std::string number(std::uint32_t value) { return std::to_string(value); }
 
-std::string master_addr(const TaskContext& task) { return effective_value(task.plan, "MASTER_ADDR"); }
-std::string master_port(const TaskContext& task) { return effective_value(task.plan, "MASTER_PORT"); }
+std::string master_addr(const TaskContext& task) { return effective_value(task.plan.variables, "MASTER_ADDR"); }
+std::string master_port(const TaskContext& task) { return effective_value(task.plan.variables, "MASTER_PORT"); }
 
 std::string endpoint(const std::string& host, const std::string& port) {
   const bool is_ipv6 = host.find(':') != std::string::npos;
@@ -133,14 +133,22 @@ constexpr FrameworkVariable kTable[] = {
 
 }  // namespace
 
-TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
-                         const GpuView* gpus, std::uint32_t threads) {
-  const bool is_alone = gpus != nullptr && (gpus->is_alone || plan.gpus->mode != GpuMode::kIndex);
+TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings,
+                         const TaskFacts& task) {
+  const auto rank = facts.local_ranks[task.local_task];
   const auto& place = facts.layout.place(rank);
   const auto size = static_cast<std::uint32_t>(facts.layout.size());
   const auto nodes = static_cast<std::uint32_t>(facts.layout.node_count());
-  return {plan,     facts, settings, rank, is_alone ? alone_place(place, size) : place, is_alone ? size : nodes,
-          is_alone, gpus,  threads};
+  const bool is_alone = is_alone_on_its_node(task);
+  return {plan,
+          facts,
+          settings,
+          rank,
+          is_alone ? alone_place(place, size) : place,
+          is_alone ? size : nodes,
+          is_alone,
+          task.gpus == nullptr ? nullptr : &task.view,
+          thread_count(task, place.local_size)};
 }
 
 std::span<const FrameworkVariable> framework_variables() { return kTable; }
@@ -158,13 +166,6 @@ std::string worker_list(const StepFacts& facts, const Settings& settings, std::s
 
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank) {
   return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);
-}
-
-std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i) {
-  const auto& range = settings.port_range.value;
-  const auto most = facts.layout.most_on_a_node();
-  const auto n = most + 2 + facts.layout.place(rank).local_rank + i * most;  // behind TensorFlow's and JAX's
-  return n + range.low <= range.high ? further_port(facts, range, n) : std::uint16_t{0};
 }
 
 }  // namespace bootstrap

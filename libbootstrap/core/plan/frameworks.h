@@ -12,6 +12,7 @@
 
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
+#include "core/plan/task_plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"
@@ -31,8 +32,7 @@ struct TaskContext {
   std::uint32_t threads;  // 0: not known
 };
 
-TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings, Rank rank,
-                         const GpuView* gpus, std::uint32_t threads);
+TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings, const TaskFacts& task);
 
 // What a value depends on, and so when it is computed again.
 enum class DependsOn : std::uint8_t {
@@ -57,34 +57,16 @@ std::string worker_list(const StepFacts& facts, const Settings& settings, std::s
 // Where a rank's TensorFlow server listens, on its own node.
 std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank);
 
-inline constexpr std::string_view kPortsVariable = "BOOTSTRAP_PORTS";
-
-// The i-th port, from 0, that a rank may have in BOOTSTRAP_PORTS: no other port of the step on its node. 0: the range
-// has no more.
-std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i);
-
 // Whether srun starts the tasks of this step for MPI, and how: "pmix", "pmi2", ...; empty: it does not.
 std::string_view mpi_launch(const Environment& environment);
 
-// Adds the variables of the frameworks, the network interface and the file to meet in, for all tasks of this node.
-// Fails where the user named an interface that the node does not have.
+// Adds what the frameworks read and all tasks have in common, the network interface and the file to meet in. Fails
+// where the user named an interface that the node does not have.
 Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
-// What is known of a task when it starts.
-struct TaskObservation {
-  std::optional<GpuView> gpus;
-  bool has_planned_gpus = false;    // these are the ones that the plan was made with
-  std::uint32_t cores = 0;          // that it may run on; 0: not known
-  std::uint32_t cores_of_node = 0;  // that the job has on the node; 0: not known
-  std::uint32_t cores_asked = 0;    // --cpus-per-task; 0: not given
-};
-
-// Writes the variables that depend on that anew, into a plan that is this task's copy from then on.
-void refine_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings, std::size_t local_task,
-                       const TaskObservation& observed);
-
-// The threads that are a task's share of the cores; 0: not known.
-std::uint32_t thread_count(const TaskObservation& observed, std::uint32_t local_size);
+// Adds what the frameworks read and each task has of its own.
+void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const StepFacts& facts,
+                            const Settings& settings, const TaskFacts& task);
 
 // Whether a set is in effect in this step, and why.
 struct FrameworkState {

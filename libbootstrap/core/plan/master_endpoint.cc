@@ -145,7 +145,7 @@ void add_master(VariableList& variables, const StepFacts& facts, const MasterEnd
 }
 
 std::string warn_of_master(const StepPlan& plan, const StepFacts& facts) {
-  if (facts.decision.asked != Asked::kUnasked || !plan.is_kept("MASTER_ADDR")) return {};
+  if (facts.decision.asked != Asked::kUnasked || !is_kept(plan.variables, "MASTER_ADDR")) return {};
   const auto users = facts.environment.get("MASTER_ADDR").value_or("");
   const auto why = doubtful_master(facts, users);
   if (why.empty()) return {};
@@ -153,14 +153,17 @@ std::string warn_of_master(const StepPlan& plan, const StepFacts& facts) {
               "; if the ranks are to meet there, unset it before srun, or use --bootstrap=on"});
 }
 
-std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  const auto* const variable = find_variable(plan.variables, "MASTER_PORT");
+  if (variable == nullptr) return;
+  const auto port = parse_unsigned<std::uint16_t>(variable->effective()).value_or(0);
+  if (variable->action != Action::kKept && port != 0) plan.master.port = port;
+  plan.ports.is_users = variable->action == Action::kKept;
+  plan.ports.is_only_tried = plan.ports.is_users && facts.decision.asked == Asked::kUnasked;
   const auto& ranks = facts.local_ranks;
-  if (!plan.find("MASTER_PORT")) return std::nullopt;
-  if (!settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return std::nullopt;
-  if (plan.is_kept("MASTER_ADDR")) return std::nullopt;  // a server of the user's may listen there
-  if (!plan.is_kept("MASTER_PORT")) return plan.master.port;
-  const auto port = parse_unsigned<std::uint16_t>(plan.variables[*plan.find("MASTER_PORT")].previous);
-  return port == 0 ? std::nullopt : port;
+  if (port == 0 || !settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return;
+  if (is_kept(plan.variables, "MASTER_ADDR")) return;  // a server of the user's may listen there
+  plan.ports.master = port_to_hold("MASTER_PORT", port, facts.layout.host_of(0));
 }
 
 std::string_view master_to_look_up(const Environment& environment) {

@@ -54,8 +54,9 @@ void add_master(VariableList& variables, const StepFacts& facts, const MasterEnd
 // ranks may fail to meet there, else an empty string.
 std::string warn_of_master(const StepPlan& plan, const StepFacts& facts);
 
-// The port that slurmstepd holds: the one that the tasks will use, on the node of rank 0, where the address is ours.
-std::optional<std::uint16_t> port_to_hold(const StepPlan& plan, const StepFacts& facts, const Settings& settings);
+// MASTER_PORT among the ports to hold: the one that the tasks will use, on the node of rank 0, where the address is
+// ours.
+void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
 // The user's MASTER_ADDR where srun has to find out whether it resolves; empty: there is none, or it needs no look-up.
 std::string_view master_to_look_up(const Environment& environment);

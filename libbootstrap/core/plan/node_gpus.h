@@ -21,8 +21,6 @@
 
 namespace bootstrap {
 
-struct StepPlan;
-
 struct NodeGpus {
   GpuList list;
   GpuMode mode = GpuMode::kIndex;    // as asked for, or kNarrow for MIG; never kOff
@@ -118,16 +116,7 @@ bool is_oversubscribed(const StepFacts& facts, const Settings& settings);
 // name.
 Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings);
 
-// The variables of a GPU plan for the tasks of this node, if nothing is hidden from them.
-std::vector<PlannedVariable> gpu_variables(const NodeGpus& plan, const StepFacts& facts);
-
-// Writes them anew into a plan whose GPUs were put into another order since it was made.
-void refresh_gpu_variables(StepPlan& plan, const StepFacts& facts);
-
-// Writes what one task sees into its copy of the node's plan.
-void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuView& view);
-
-// Another plugin of Slurm has changed the list of one task, which keeps it: its own GPU is not known.
-void forget_own_gpu(StepPlan& plan, std::size_t local_task);
+// The variables of one task, by what it sees.
+void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view);
 
 }  // namespace bootstrap

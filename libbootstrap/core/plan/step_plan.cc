@@ -1,4 +1,4 @@
-// The decision of the whole project: facts and settings in, what each task of this node gets out. No I/O.
+// First half of the plan: facts of a step and settings in, what all its tasks on this node get out. No I/O.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/step_plan.h"
 
@@ -17,56 +17,13 @@ namespace {
 // Longer layouts are used in slurmstepd alone, and removed from the tasks' environment.
 constexpr std::size_t kMaxLayoutInTasks = 2048;
 
-// Programs that use device 0, or see no other, must not count GPUs by LOCAL_RANK: each of their tasks passes for a node
-// of its own.
-void add_alone_ranks(VariableList& variables, const StepFacts& facts) {
-  const auto alone = alone_place({}, static_cast<std::uint32_t>(facts.layout.size()));
-  for (const auto& [name, part, from] : kAloneVariables) {
-    if (part == &Place::rank) variables.by_place(name, part, std::string(from));
-    if (part != &Place::rank) variables.fact(name, std::to_string(alone.*part), std::string(from));
-  }
-}
-
-void add_ranks(VariableList& variables, const StepFacts& facts, bool is_alone) {
-  const bool from_mpirun = facts.id.launcher == Launcher::kMpirun;
-  variables.by_place("RANK", &Place::rank, from_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID");
-  variables.fact("WORLD_SIZE", std::to_string(facts.layout.size()),
-                 from_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
-  if (is_alone) return add_alone_ranks(variables, facts);
-  variables.by_place("LOCAL_RANK", &Place::local_rank, "place among the tasks of the node");
-  variables.by_place("LOCAL_WORLD_SIZE", &Place::local_size, "tasks on the node");
-  if (!facts.knows_hosts) return;
-  variables.by_place("NODE_RANK", &Place::node_rank, "nodes in order of their lowest rank");
-  variables.by_place("GROUP_RANK", &Place::node_rank, "NODE_RANK, as torchrun names it");
-  variables.fact("GROUP_WORLD_SIZE", std::to_string(facts.layout.node_count()),
-                 from_mpirun ? "all ranks are on this host" : "SLURM_STEP_NUM_NODES");
-}
-
-void add_gpus(VariableList& variables, const NodeGpus& plan, const StepFacts& facts) {
-  const bool has_order = !plan.kind().order_variable.empty() && !(plan.is_untouched && plan.list.has_uuids);
-  if (has_order) {
-    // CUDA's own default is fastest first, which is neither Slurm's order nor the same on every node.
-    variables.common(plan.kind().order_variable, "PCI_BUS_ID",
-                     facts.id.launcher == Launcher::kMpirun ? "so that all nodes count GPUs alike"
-                                                            : "Slurm counts GPUs in this order");
-  }
-  for (auto& variable : gpu_variables(plan, facts)) variables.own(std::move(variable));
-}
-
-// One line for all of them, with what to do.
-std::string warn_of_unsuitable(const StepPlan& plan, Launcher launcher) {
-  std::vector<std::string> names;
-  for (const auto& variable : plan.variables) {
-    if (!variable.is_unsuitable) continue;
-    names.push_back(cat({variable.name, "=", quote(variable.previous, 20), " (", variable.why, ")"}));
-  }
-  if (names.empty()) return {};
-  const bool from_mpirun = launcher == Launcher::kMpirun;
-  const std::string_view start = from_mpirun ? "mpirun" : "srun";
-  const std::string_view them = names.size() == 1 ? "it" : "them";
-  return cat({"replaced ", join(names, ", "), " from the environment of ", start,
-              ", which cannot be right for this step; unset ", them, " before ", start, ", or use ",
-              from_mpirun ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off", " to keep ", them});
+void add_gpu_order(VariableList& variables, const NodeGpus& gpus, Launcher launcher) {
+  const auto& kind = gpus.kind();
+  if (kind.order_variable.empty() || (gpus.is_untouched && gpus.list.has_uuids)) return;
+  // CUDA's own default is fastest first, which is neither Slurm's order nor the same on every node.
+  variables.common(
+      kind.order_variable, "PCI_BUS_ID",
+      launcher == Launcher::kMpirun ? "so that all nodes count GPUs alike" : "Slurm counts GPUs in this order");
 }
 
 std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settings& settings) {
@@ -84,37 +41,39 @@ void add_messages(std::vector<std::string>& names, const Environment& environmen
   }
 }
 
-// What is left of an outer step and not set anew for this one.
+// Leftovers go also where this step sets them anew: until then no task has the outer step's.
 std::vector<std::string> removals(const StepPlan& plan, const StepFacts& facts) {
+  const auto& environment = facts.environment;
+  const ExportRecord record(environment);
+  const bool is_own = record.step_tag() == step_tag(facts.id);  // a task that is set up reads its plan
   std::vector<std::string> names;
-  for (auto& name : ExportRecord(facts.environment).unchanged(facts.environment)) {
-    if (!plan.find(name)) names.push_back(std::move(name));
-  }
-  const auto layout = facts.environment.get(kLayoutVariable);
+  if (!is_own) names = record.unchanged(environment);
+  const auto layout = environment.get(kLayoutVariable);
   const bool is_useless =
       !layout || layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout;
-  if (is_useless && facts.environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
-  add_messages(names, facts.environment);
+  if (is_useless && environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  // Always ours, and not set where too few ports are free.
+  if (!is_own && plan.ports.count_of_task > 0 && environment.is_there(kPortsVariable))
+    names.emplace_back(kPortsVariable);
+  add_messages(names, environment);
   return names;
 }
 
 }  // namespace
 
-std::optional<std::size_t> StepPlan::find(std::string_view name) const {
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    if (variables[i].name == name) return i;
-  }
-  return std::nullopt;
+const PlannedVariable* find_variable(const Variables& variables, std::string_view name) {
+  const auto at = std::find_if(variables.begin(), variables.end(), [&](const auto& one) { return one.name == name; });
+  return at == variables.end() ? nullptr : &*at;
 }
 
-bool StepPlan::is_kept(std::string_view name) const {
-  const auto at = find(name);
-  return at && variables[*at].action == Action::kKept;
+bool is_kept(const Variables& variables, std::string_view name) {
+  const auto* const variable = find_variable(variables, name);
+  return variable != nullptr && variable->action == Action::kKept;
 }
 
-std::string effective_value(const StepPlan& plan, std::string_view name) {
-  const auto at = plan.find(name);
-  return at ? plan.variables[*at].effective() : std::string();
+std::string effective_value(const Variables& variables, std::string_view name) {
+  const auto* const variable = find_variable(variables, name);
+  return variable == nullptr ? std::string() : variable->effective();
 }
 
 std::vector<std::string> inherited_to_unset(const Environment& environment) {
@@ -127,9 +86,8 @@ std::vector<std::string> inherited_to_unset(const Environment& environment) {
 namespace {
 
 // What torchrun reads, and nothing else: its workers get the rest from torchrun.
-void keep_torchruns(StepPlan& plan) {
-  std::erase_if(plan.variables,
-                [](const PlannedVariable& variable) { return variable.framework != Framework::kTorchrun; });
+void keep_torchruns(Variables& variables) {
+  std::erase_if(variables, [](const PlannedVariable& variable) { return variable.framework != Framework::kTorchrun; });
 }
 
 // srun leaves such a step of a job that asked alone where it can see it; here it could not, and no node may do
@@ -150,9 +108,19 @@ std::string settings_record(const StepFacts& facts, const Settings& settings) {
   return join(items, " ");
 }
 
+void add_marks(VariableList& variables, const StepFacts& facts, const Settings& settings) {
+  auto record = settings_record(facts, settings);
+  if (!record.empty()) variables.own(kSettingsVariable, std::move(record), "settings that are not the default");
+  variables.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
+}
+
+void append(Variables& variables, VariableList list) {
+  for (auto& variable : std::move(list).take()) variables.push_back(std::move(variable));
+}
+
 }  // namespace
 
-Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings) {
+Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
   auto master = choose_master_endpoint(facts, settings);
   if (!master) return fail(master.error());
   auto gpus = make_node_gpus(facts, settings);
@@ -162,31 +130,21 @@ Result<StepPlan> make_step_plan(const StepFacts& facts, const Settings& settings
   plan.gpus = std::move(*gpus);
 
   VariableList variables(facts);
-  add_ranks(variables, facts, plan.gpus && plan.gpus->mode != GpuMode::kIndex);
   add_master(variables, facts, plan.master, settings);
-  if (plan.gpus) add_gpus(variables, *plan.gpus, facts);
-  plan.variables = std::move(variables).take();
+  if (plan.gpus) add_gpu_order(variables, *plan.gpus, facts.id.launcher);
+  append(plan.variables, std::move(variables));
   if (facts.knows_hosts) {
     const auto added = add_frameworks(plan, facts, settings);
     if (!added) return fail(added.error());
   }
-  plan.port_to_reserve = port_to_hold(plan, facts, settings);
-  plan.port_is_users = plan.is_kept("MASTER_PORT");
-  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan);
-
+  plan_master_port(plan, facts, settings);
+  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan.variables);
   VariableList marks(facts);
-  const auto record = settings_record(facts, settings);
-  if (!record.empty()) marks.own(kSettingsVariable, record, "settings that are not the default");
-  marks.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
-  for (auto& variable : std::move(marks).take()) plan.variables.push_back(std::move(variable));
-  // Room for what a task finds out: in the forked child to move all of them would be to copy their memory.
-  constexpr std::size_t kOfTasks = 4;
-  plan.variables.reserve(plan.variables.size() + kOfTasks);
-  renew_exports(plan.variables, 0, facts.local_ranks.size());
+  add_marks(marks, facts, settings);
+  append(plan.variables, std::move(marks));
   plan.removals = removals(plan, facts);
-  for (auto& warning :
-       {describe_refused(facts.environment), warn_of_unsuitable(plan, facts.id.launcher), warn_of_master(plan, facts),
-        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
+  for (auto& warning : {describe_refused(facts.environment), warn_of_master(plan, facts),
+                        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
     if (!warning.empty()) plan.warnings.push_back(warning);
   }
   return plan;

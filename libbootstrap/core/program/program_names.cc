@@ -154,15 +154,6 @@ bool is_numbered(std::string_view name, std::string_view stem, std::string_view 
 
 }  // namespace
 
-bool has_word(std::string_view list, std::string_view word, char separator) noexcept {
-  while (!list.empty()) {
-    const auto end = std::min(list.find(separator), list.size());
-    if (list.substr(0, end) == word) return true;
-    list.remove_prefix(std::min(end + 1, list.size()));
-  }
-  return false;
-}
-
 std::string_view launcher_reason(std::string_view name) noexcept {
   const auto reason = find_name(kLaunchers, name);
   const auto stem = stem_of(name);

@@ -39,8 +39,6 @@ enum class Tool { kNone, kWrapper, kPython, kEnvironment, kContainer };
 Tool tool_of(std::string_view name) noexcept;
 bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, record
 
-bool has_word(std::string_view list, std::string_view word, char separator = ' ') noexcept;
-
 bool is_torchrun_module(std::string_view module) noexcept;
 bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
 

@@ -3,7 +3,6 @@
 #include "core/step/planned_variables.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "core/hardware/gpu_list.h"
@@ -14,16 +13,10 @@ namespace {
 
 constexpr std::size_t kMaxExports = 256;  // we set at most 40; a longer record is not ours
 
-std::string write_exports(const std::vector<PlannedVariable>& variables, std::size_t local_task) {
-  constexpr std::size_t kUsualEntry = 32;
-  std::string text;
-  text.reserve(variables.size() * kUsualEntry);
-  for (const auto& variable : variables) {
-    if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
-    if (!text.empty()) text += ',';
-    text.append(variable.name).append(1, ':').append(to_hex(fingerprint(variable.value(local_task))));
-  }
-  return text;
+constexpr std::string_view kAsSet = "as set when this task started";
+
+bool is_mark(std::string_view name) {
+  return name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;
 }
 
 }  // namespace
@@ -78,49 +71,91 @@ std::vector<std::string> ExportRecord::unchanged(const Environment& environment)
   return names;
 }
 
-void renew_exports(std::vector<PlannedVariable>& variables, std::size_t first, std::size_t count) {
-  std::vector<std::string> values;
-  values.reserve(count);
-  for (auto task = first; task < first + count; ++task) values.push_back(write_exports(variables, task));
-  auto at = std::find_if(variables.begin(), variables.end(),
-                         [](const PlannedVariable& variable) { return variable.name == kExportsVariable; });
-  if (at == variables.end()) {
-    at = variables.emplace(at);
-    at->name = kExportsVariable;
-    at->from = "checksums: tell our values from yours";
+void add_exports(std::vector<PlannedVariable>& variables) {
+  constexpr std::size_t kUsualEntry = 32;
+  std::string text;
+  text.reserve(variables.size() * kUsualEntry);
+  for (const auto& variable : variables) {
+    if (variable.action == Action::kKept) continue;
+    if (!text.empty()) text += ',';
+    text.append(variable.name).append(1, ':').append(to_hex(fingerprint(variable.value)));
   }
-  at->values = std::move(values);
+  PlannedVariable record;
+  record.name = kExportsVariable;
+  record.value = std::move(text);
+  record.from = "checksums: tell our values from yours";
+  record.is_of_task = true;
+  variables.push_back(std::move(record));
 }
 
-PlannedVariable variable_of(std::string_view name, std::vector<std::string> values, std::string from) {
-  if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end()) values.resize(1);
+namespace {
+
+PlannedVariable variable_of(std::string_view name, std::string value, std::string from) {
   PlannedVariable variable;
   variable.name = name;
-  variable.values = std::move(values);
+  variable.value = std::move(value);
   variable.from = std::move(from);
   return variable;
 }
 
-void VariableList::by_place(std::string_view name, std::uint32_t Place::*member, std::string from) {
-  std::vector<std::string> values;
-  for (const auto rank : facts_.local_ranks) values.push_back(std::to_string(facts_.layout.place(rank).*member));
-  add(name, std::move(values), std::move(from), false, member);
-  if (variables_.back().action == Action::kKept && !fits_every_rank(variables_.back())) {
-    replace_users("it is one value for all tasks");
-  }
+}  // namespace
+
+void VariableList::common(std::string_view name, std::string value, std::string from, bool is_asked) {
+  add(variable_of(name, std::move(value), std::move(from)), is_asked);
+}
+
+void VariableList::by_place(std::string_view name, const Place& place, std::uint32_t Place::*member, std::string from) {
+  auto variable = variable_of(name, std::to_string(place.*member), std::move(from));
+  variable.of_place = member;
+  variable.is_of_task = true;
+  add(std::move(variable), false);
+  if (last().action == Action::kKept && !fits_every_rank(last())) replace_users("it is one value for all tasks");
 }
 
 void VariableList::fact(std::string_view name, std::string value, std::string from) {
-  add(name, {std::move(value)}, std::move(from), false);
-  const auto& variable = variables_.back();
-  if (variable.action == Action::kKept && variable.previous != variable.value(0)) {
-    replace_users(cat({"this step has ", variable.value(0)}));
+  common(name, std::move(value), std::move(from));
+  if (last().action == Action::kKept && last().previous != last().value) {
+    replace_users(cat({"this step has ", last().value}));
   }
+}
+
+void VariableList::of_framework(Framework framework, std::string_view name, std::string value, std::string from,
+                                bool is_of_task) {
+  if (is_left_out(name)) return;
+  auto variable = variable_of(name, std::move(value), std::move(from));
+  variable.framework = framework;
+  variable.is_of_task = is_of_task;
+  add(std::move(variable), false);
+}
+
+void VariableList::own(std::string_view name, std::string value, std::string from, bool is_of_task) {
+  auto variable = variable_of(name, std::move(value), std::move(from));
+  variable.is_of_task = is_of_task;
+  push(std::move(variable));
+}
+
+void VariableList::own(Framework framework, std::string_view name, std::string value, std::string from) {
+  if (is_left_out(name)) return;
+  auto variable = variable_of(name, std::move(value), std::move(from));
+  variable.framework = framework;
+  push(std::move(variable));
+}
+
+void VariableList::add_recorded() {
+  if (!is_set_up_) return;
+  for (const auto& name : record_.unchanged(facts_.environment)) {
+    if (is_mark(name) || has(name)) continue;
+    own(name, std::string(*facts_.environment.get(name)), std::string(kAsSet), true);
+  }
+}
+
+bool VariableList::has(std::string_view name) const {
+  return std::any_of(variables_.begin(), variables_.end(), [&](const auto& variable) { return variable.name == name; });
 }
 
 void VariableList::replace_users(std::string why) {
   auto& variable = variables_.back();
-  if (variable.action != Action::kKept || is_set_up()) return;
+  if (variable.action != Action::kKept || is_set_up_) return;
   variable.action = Action::kReplaced;
   variable.is_unsuitable = true;
   variable.why = std::move(why);
@@ -128,40 +163,41 @@ void VariableList::replace_users(std::string why) {
 
 // A task that knows no more than its own environment judges by its own value.
 bool VariableList::fits_every_rank(const PlannedVariable& variable) const {
-  if (facts_.is_one_task) return variable.previous == variable.value(0);
+  if (variable.previous != variable.value) return false;
+  if (facts_.is_one_task) return true;
+  const auto own = facts_.layout.place(facts_.local_ranks.front()).*variable.of_place;
   for (Rank rank = 0; rank < facts_.layout.size(); ++rank) {
-    if (variable.previous != std::to_string(facts_.layout.place(rank).*variable.of_place)) return false;
+    if (facts_.layout.place(rank).*variable.of_place != own) return false;
   }
   return true;
 }
 
-void VariableList::by_task(std::string_view name, std::vector<std::string> values, std::string from) {
-  add(name, std::move(values), std::move(from), false);
-}
-
-void VariableList::own(std::string_view name, std::string value, std::string from) {
-  variables_.push_back(variable_of(name, {std::move(value)}, std::move(from)));
-}
-
 bool VariableList::set_by_user(std::string_view name) const {
   const auto value = facts_.environment.get(name);
-  return value && !leftovers_.is_ours(name, *value);
+  return value && !record_.is_ours(name, *value);
 }
 
-void VariableList::add(std::string_view name, std::vector<std::string> values, std::string from, bool is_asked,
-                       std::uint32_t Place::*member) {
-  auto variable = variable_of(name, std::move(values), std::move(from));
-  variable.of_place = member;
-  if (const auto current = facts_.environment.get(name)) {
+void VariableList::add(PlannedVariable variable, bool is_asked) {
+  if (const auto current = facts_.environment.get(variable.name)) {
     variable.previous = *current;
-    if (leftovers_.is_ours(name, *current)) {
-      variable.action = leftovers_.step_tag() == step_tag(facts_.id) ? Action::kSet : Action::kReplaced;
-      variable.why = cat({"left over from step ", leftovers_.step_tag().substr(0, leftovers_.step_tag().rfind('.'))});
+    if (record_.is_ours(variable.name, *current)) {
+      variable.action = is_set_up_ ? Action::kSet : Action::kReplaced;
+      variable.why = cat({"left over from step ", record_.step_tag().substr(0, record_.step_tag().rfind('.'))});
     } else {
       variable.is_users = true;
       variable.action = is_asked ? Action::kReplaced : Action::kKept;
       variable.why = is_asked ? "asked for by option or SLURM_BOOTSTRAP_* variable" : "set by the user";
     }
+  }
+  push(std::move(variable));
+}
+
+void VariableList::push(PlannedVariable variable) {
+  const auto current = is_set_up_ ? facts_.environment.get(variable.name) : std::nullopt;
+  if (current && variable.value != *current && record_.is_ours(variable.name, *current)) {
+    variable.value = *current;
+    variable.of_place = nullptr;
+    if (!variable.framework) variable.from = variable.name.starts_with("MASTER_") ? "chosen by srun" : kAsSet;
   }
   variables_.push_back(std::move(variable));
 }

@@ -27,11 +27,13 @@ enum class Action : std::uint8_t {
   kKept,      // `previous` was there, set by the user for this step
 };
 
+// The value that one task gets.
 struct PlannedVariable {
   std::string name;
-  std::vector<std::string> values;           // one for all tasks, or one for each local task
+  std::string value;
   std::string from;                          // where the value comes from, for people
   std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
+  bool is_of_task = false;                   // other tasks may have another value
   std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
   Action action = Action::kSet;
   bool is_users = false;       // `previous` was the user's, and no leftover of ours
@@ -39,10 +41,7 @@ struct PlannedVariable {
   std::string previous;        // for kReplaced and kKept
   std::string why;             // why `previous` was replaced or kept, for people
 
-  const std::string& value(std::size_t local_task) const {
-    return values.size() == 1 ? values.front() : values[local_task];
-  }
-  const std::string& effective() const { return action == Action::kKept ? previous : value(0); }
+  const std::string& effective() const { return action == Action::kKept ? previous : value; }
   bool operator==(const PlannedVariable&) const = default;
 };
 
@@ -66,36 +65,44 @@ class ExportRecord {
   std::vector<std::pair<std::string, std::uint32_t>> exports_;
 };
 
-// Writes SLURM_BOOTSTRAP_EXPORTS for `count` local tasks from `first` on: the record of all others in `variables`,
-// added as the last where there is none.
-void renew_exports(std::vector<PlannedVariable>& variables, std::size_t first, std::size_t count);
+// Adds SLURM_BOOTSTRAP_EXPORTS, the record of all variables that are there, as the last one.
+void add_exports(std::vector<PlannedVariable>& variables);
 
+// In a task that is set up already, the values that it was given are the plan's: slurmstepd knew more than a task does.
 class VariableList {
  public:
-  explicit VariableList(const StepFacts& facts) : facts_(facts), leftovers_(facts.environment) {}
+  explicit VariableList(const StepFacts& facts)
+      : facts_(facts), record_(facts.environment), is_set_up_(record_.step_tag() == step_tag(facts.id)) {}
 
   // The same value for all tasks. `is_asked`: the user asked for it by an option of ours, which wins over a variable.
-  void common(std::string_view name, std::string value, std::string from, bool is_asked = false) {
-    add(name, {std::move(value)}, std::move(from), is_asked);
-  }
+  void common(std::string_view name, std::string value, std::string from, bool is_asked = false);
 
   // The same for a value of the whole step: another value cannot be right.
   void fact(std::string_view name, std::string value, std::string from);
 
-  // A part of each rank's place. The user's value is kept if it is right for each of the ranks.
-  void by_place(std::string_view name, std::uint32_t Place::*member, std::string from);
+  // A part of this rank's place. The user's value is kept if it is right for each of the ranks.
+  void by_place(std::string_view name, const Place& place, std::uint32_t Place::*member, std::string from);
 
-  // One value for each local task.
-  void by_task(std::string_view name, std::vector<std::string> values, std::string from);
+  // What one framework reads. Nothing where a task that is set up was given none.
+  void of_framework(Framework framework, std::string_view name, std::string value, std::string from, bool is_of_task);
 
   // Always our value: a value of Slurm or an outer step is replaced without a message.
-  void own(PlannedVariable variable) { variables_.push_back(std::move(variable)); }
-  void own(std::string_view name, std::string value, std::string from);
+  void own(std::string_view name, std::string value, std::string from, bool is_of_task = false);
+  void own(Framework framework, std::string_view name, std::string value, std::string from);
 
-  void set_framework(Framework framework) { variables_.back().framework = framework; }  // of the last one added
+  void copy(const PlannedVariable& variable) { variables_.push_back(variable); }
+
+  // Further variables that this task was given when it started.
+  void add_recorded();
+
+  PlannedVariable& last() { return variables_.back(); }
+  bool has(std::string_view name) const;
 
   // True if the variable is set, and not left over from us: by the user, or by Slurm for the user.
   bool set_by_user(std::string_view name) const;
+
+  // The task is set up, and was not given this variable.
+  bool is_left_out(std::string_view name) const { return is_set_up_ && !record_.has_set(name) && !set_by_user(name); }
 
   // The user's value of the last one added cannot be right, and is replaced.
   void replace_users(std::string why);
@@ -103,18 +110,15 @@ class VariableList {
   std::vector<PlannedVariable> take() && { return std::move(variables_); }
 
  private:
-  void add(std::string_view name, std::vector<std::string> values, std::string from, bool is_asked,
-           std::uint32_t Place::*member = nullptr);
-  bool is_set_up() const { return leftovers_.step_tag() == step_tag(facts_.id); }  // what is there is this task's own
+  void add(PlannedVariable variable, bool is_asked);
+  void push(PlannedVariable variable);
   bool fits_every_rank(const PlannedVariable& variable) const;
 
   const StepFacts& facts_;
-  ExportRecord leftovers_;
+  ExportRecord record_;
+  bool is_set_up_;
   std::vector<PlannedVariable> variables_;
 };
-
-// One value where all are the same.
-PlannedVariable variable_of(std::string_view name, std::vector<std::string> values, std::string from);
 
 // Returns `current` with `library` as its last entry: the runtimes of sanitizers must come first. Unchanged if it, or
 // another file of that name, is in the list already. Spaces or colons separate the entries (ld.so(8)).

@@ -145,6 +145,15 @@ std::optional<std::vector<std::string>> decode_strings(std::string_view text) {
   return strings;
 }
 
+bool has_word(std::string_view list, std::string_view word, char separator) noexcept {
+  while (!list.empty()) {
+    const auto end = std::min(list.find(separator), list.size());
+    if (list.substr(0, end) == word) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char character : text) {

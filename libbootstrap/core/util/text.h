@@ -105,6 +105,9 @@ std::string write_ranges(const std::vector<Number>& ascending) {
 std::string encode_strings(const std::vector<std::string>& strings);
 std::optional<std::vector<std::string>> decode_strings(std::string_view text);
 
+// Whether `word` is one of those in `list`.
+bool has_word(std::string_view list, std::string_view word, char separator = ' ') noexcept;
+
 // JSON (RFC 8259) as text, always ASCII.
 
 // In quotes. Bytes above 0x7e become \u00NN one by one: an environment value need not be UTF-8, and JSON must be.

@@ -52,14 +52,14 @@ std::uint32_t fingerprint_of(const Layout& layout) {
 
 // The plugin's srun gives the tasks the order of the ranks; a library that is preloaded by hand knows no more than the
 // tasks themselves.
-SetBy setter_of(const TaskPlan& task, const Environment& environment) {
+SetBy setter_of(const OwnPlan& task, const Environment& environment) {
   if (!task.is_set) return SetBy::kNothing;
   const bool is_preloaded = text_of(environment, "LD_PRELOAD").find("libbootstrap") != std::string::npos;
   return is_preloaded && task.facts.layout_source != LayoutSource::kStepLayout ? SetBy::kPreload : SetBy::kPlugin;
 }
 
 // user_init removes the decision, and leaves the layout of a step that it set up.
-Reading reading_of(const TaskPlan& task, const Environment& environment) {
+Reading reading_of(const OwnPlan& task, const Environment& environment) {
   if (task.is_set) return Reading::kNone;
   const auto& id = task.facts.id;
   const auto decision = read_decision(text_of(environment, kDecisionVariable), id);
@@ -69,7 +69,7 @@ Reading reading_of(const TaskPlan& task, const Environment& environment) {
 
 // By the record of what was set. Where a plugin gave the task the environment of another one, the record is copied,
 // too: there RANK is not the task's.
-std::vector<std::string> changed_variables(const TaskPlan& task, const Environment& environment) {
+std::vector<std::string> changed_variables(const OwnPlan& task, const Environment& environment) {
   if (!task.is_set) return {};
   std::vector<std::string> names;
   const ExportRecord ours(environment);
@@ -83,9 +83,9 @@ std::vector<std::string> changed_variables(const TaskPlan& task, const Environme
 }
 
 // As the program sees it: values in the environment count, whatever set them, unless they are of an outer step.
-void add_plan(CheckReport& report, const TaskPlan& task, const Environment& environment) {
+void add_plan(CheckReport& report, const OwnPlan& task, const Environment& environment) {
   const auto seen = [&](std::string_view name) {
-    const auto planned = effective_value(task.plan, name);
+    const auto planned = effective_value(task.task.variables, name);
     return task.is_set ? std::string(environment.get(name).value_or(planned)) : planned;
   };
   report.address = seen("MASTER_ADDR");
@@ -147,13 +147,13 @@ std::string meaning_of(const std::string& entry, const CheckReport& report) {
 }
 
 // Position of the task's own GPU in its list: from its variable, or by the rule that programs follow without one.
-std::optional<std::uint64_t> own_position(const TaskPlan& task, const Place& place, std::size_t listed) {
+std::optional<std::uint64_t> own_position(const OwnPlan& task, const Place& place, std::size_t listed) {
   if (task.is_set) return parse_unsigned(task.facts.environment.get(kGpuVariable).value_or(""), kMaxGpus - 1);
-  if (task.plan.gpus) return parse_unsigned(effective_value(task.plan, kGpuVariable), kMaxGpus - 1);
+  if (task.step.gpus) return parse_unsigned(effective_value(task.task.variables, kGpuVariable), kMaxGpus - 1);
   return listed == 1 ? 0 : place.local_rank;
 }
 
-void add_gpus(CheckReport& report, const TaskPlan& task) {
+void add_gpus(CheckReport& report, const OwnPlan& task) {
   const auto& environment = task.facts.environment;
   const auto& settings = task.settings;
   report.has_gpus = has_gpus(environment);

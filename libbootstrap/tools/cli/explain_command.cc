@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/step_plan.h"
+#include "core/plan/own_plan.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
@@ -28,7 +28,7 @@ struct ExplainOptions {
   std::optional<std::uint32_t> rank;  // empty: all
 };
 
-const Place& place_of(const TaskPlan& task) { return task.facts.layout.place(task.facts.local_ranks.front()); }
+const Place& place_of(const OwnPlan& task) { return task.facts.layout.place(task.facts.local_ranks.front()); }
 
 // The GPUs of the node and what this task has of them, as indices. The vendor's library counts the GPUs that the task
 // can open, and shows those of the list.
@@ -79,7 +79,7 @@ std::string describe(const OwnGpus& gpus, std::uint32_t index) {
   return cat({"GPU ", std::to_string(index), " (", join(parts, ", "), ")"});
 }
 
-void print_gpus(const TaskPlan& task) {
+void print_gpus(const OwnPlan& task) {
   auto gpus = find_own_gpus(task.facts.environment);
   std::vector<std::string> own;
   for (const auto index : gpus.own) own.push_back(describe(gpus, index));
@@ -95,24 +95,25 @@ void print_gpus(const TaskPlan& task) {
   (void)std::fputs(line.c_str(), stdout);
 }
 
-void print_table(const TaskPlan& task, const ExplainOptions& options) {
+void print_table(const OwnPlan& task, const ExplainOptions& options) {
   ExplainContext context{.verdict = task.verdict,
                          .is_set_up = task.is_set,
                          .is_preloaded = task.facts.is_preloaded,
+                         .holds_port = task.is_set && task.step.ports.master.has_value(),
                          .shows_all = options.verbose,
                          .notes = task.differences,
                          .versions = cat({"slurm-bootstrap ", kVersion})};
-  for (auto& note : step_notes(task.facts, task.plan)) context.notes.push_back(std::move(note));
+  for (auto& note : step_notes(task.facts, task.step)) context.notes.push_back(std::move(note));
   if (options.environment.empty()) {
     const auto rank = task.facts.local_ranks.front();
     const auto cores = cores_of(0);
     const auto near = task.is_set ? cores_near(find_own_gpus(task.facts.environment)) : CpuSet();
     context.notes.push_back(note_far_gpu(task.facts, rank, cores, near));
-    if (is_one_core(cores)) context.notes.push_back(note_one_core(task.facts, task.plan, rank));
+    if (is_one_core(cores)) context.notes.push_back(note_one_core(task.facts, task.step, rank));
   }
   std::erase(context.notes, "");
-  const auto text = options.json ? explain_json(task.facts, task.settings, task.plan, context)
-                                 : explain_text(task.facts, task.settings, task.plan, context);
+  const auto text = options.json ? explain_json(task.facts, task.settings, task.step, task.task, context)
+                                 : explain_text(task.facts, task.settings, task.step, {&task.task, 1}, context);
   (void)std::fputs(text.c_str(), stdout);
 }
 
@@ -127,8 +128,8 @@ int explain_command(const ExplainOptions& options) {
   const auto environment =
       is_own ? Result<Environment>(process_environment()) : captured_environment(options.environment);
   const auto task = environment
-                        ? read_task_plan(*environment, is_own ? read_mpirun_context(*environment) : MpirunContext())
-                        : Result<TaskPlan>(fail(environment.error()));
+                        ? read_own_plan(*environment, is_own ? read_mpirun_context(*environment) : MpirunContext())
+                        : Result<OwnPlan>(fail(environment.error()));
   if (!task) return complain(task.error().message);
   const auto size = task->facts.layout.size();
   if (options.rank && *options.rank >= size) return complain(no_such_rank(*options.rank, size));

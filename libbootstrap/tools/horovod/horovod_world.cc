@@ -34,9 +34,9 @@ constexpr std::chrono::seconds kTimeOfExchange(5);
 // rank counts as a node of its own.
 class HorovodRanks {
  public:
-  explicit HorovodRanks(const TaskPlan& task) : layout_(task.facts.layout) {
+  explicit HorovodRanks(const OwnPlan& task) : layout_(task.facts.layout) {
     const auto own = layout_.place(task.facts.local_ranks.front());
-    are_alone_ = effective_value(task.plan, "LOCAL_WORLD_SIZE") != std::to_string(own.local_size);
+    are_alone_ = effective_value(task.task.variables, "LOCAL_WORLD_SIZE") != std::to_string(own.local_size);
   }
 
   Place place(Rank rank) const {
@@ -170,7 +170,7 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
     auto port = learn_port(*exchange, mine, deadline);
     if (!port) return fail(port.error());
     if (!parse_unsigned(*port, 65535)) return fail(ErrorCode::kUnavailable, rank == 0 ? *port : std::string());
-    set("HOROVOD_GLOO_RENDEZVOUS_ADDR", effective_value(task->plan, "MASTER_ADDR"));
+    set("HOROVOD_GLOO_RENDEZVOUS_ADDR", effective_value(task->task.variables, "MASTER_ADDR"));
     set("HOROVOD_GLOO_RENDEZVOUS_PORT", *port);
   }
   const auto place = ranks.place(rank);
@@ -184,7 +184,7 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
   set("HOROVOD_CONTROLLER", "gloo");
   set_if_unset("HOROVOD_CPU_OPERATIONS", "gloo");
   set_if_unset("HOROVOD_GLOO_TIMEOUT_SECONDS", kGlooTimeout);
-  const auto interface = effective_value(task->plan, "GLOO_SOCKET_IFNAME");
+  const auto interface = effective_value(task->task.variables, "GLOO_SOCKET_IFNAME");
   if (!interface.empty()) set_if_unset("HOROVOD_GLOO_IFACE", interface);
   return {};
 }

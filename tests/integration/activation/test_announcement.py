@@ -51,18 +51,21 @@ def test_slurmds_log_keeps_decisions(site, cluster):
     def logged():
         return re.findall(r"bootstrap: StepId=\d+\.\d+: (.*)", cluster.log("slurmd.node001")), cluster.log("slurmd.node002")
 
-    lines = [(TWO, PYTHON, "SET UP: a GPU for each task, and "), (TWO, SHELL_RANK, "NOT SET UP: bash is a shell"),
-             (f"--bootstrap=on {TWO}", PYTHON, "SET UP: --bootstrap=on asks for it")]  # fmt: skip
-    for options, program, _ in lines:
-        srun(cluster, options, *program)
+    lines = [(TWO, PYTHON, "SET UP", "a GPU for each task, and "), (TWO, SHELL_RANK, "NOT SET UP", "bash is a shell"),
+             (f"--bootstrap=on {TWO}", PYTHON, "SET UP", "--bootstrap=on asks for it"),
+             ("--bootstrap=on -N2 --ntasks-per-node=3 --gres=gpu:2", PYTHON, "REFUSED", "3 tasks on node001 would share 2 GPUs")]  # fmt: skip
+    for options, program, *_ in lines:
+        cluster.run(["srun", *options.split(), *program])
     assert "SET UP" not in "".join(logged()[0])
     site("log=decisions")
-    for options, program, line in lines:
+    size = r'user=alice\(\d+\) partition=\S+ tasks=(4|6) nodes=2 reason: '
+    for options, program, word, why in lines:
         before = len(logged()[0])
-        done = srun(cluster, options, *program)
-        assert [text for text in logged()[0][before:] if text.startswith(line)], (line, logged()[0][before:])
+        done = cluster.run(["srun", *options.split(), *program])
+        found = [text for text in logged()[0][before:] if text.startswith("decision=")]
+        assert len(found) == 1 and re.match(f'decision="{word}" {size}{re.escape(why)}', found[0]), (word, found)
         assert "SLURM_BOOTSTRAP_DECISION" not in done.stdout
-    assert "SET UP" not in logged()[1], "only the first node of a step has the line"
+    assert "SET UP" not in logged()[1], "only the first node has the line, and one that refuses for a reason of its own"
 
 
 def test_check_finds_a_host_without_the_line(cluster):

@@ -98,7 +98,7 @@ def test_each_way_wins_over_the_default_and_over_those_below_it(desk, setting):
     def seen(chosen: dict[str, str]) -> str:
         site, option, variables = set_by(setting, chosen)
         desk.cluster.configure(site)
-        return desk.seen(f"srun {option} $show", variables)[0][setting.name]
+        return desk.seen(f"srun -w node001 {option} $show", variables)[0][setting.name]
 
     for way in ways_of(setting):
         for value, expected in zip(setting.values, setting.seen):

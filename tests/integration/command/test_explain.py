@@ -209,7 +209,7 @@ def test_each_of_several_steps_is_explained_once(stage):
 def test_the_default_rows_are_those_that_a_user_acts_on(stage):
     step = stage.run("srun {explain} -N2 --ntasks-per-node=2 --gres=gpu:2 $PROBE", shows_all=False).parse()
     assert list(step.rows) == ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
-                               "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "also set"]  # fmt: skip
+                               "GLOO_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "BOOTSTRAP_GPU", "OMP_NUM_THREADS", "also set"]  # fmt: skip
     assert " ".join(step.lines).startswith("bootstrap: StepId=") and ": SET UP: SLURM_BOOTSTRAP=on asks for it" in step.lines[0]
     text = "\n".join(step.lines)
     assert "Not set for" not in text and "(removed)" not in text
@@ -229,7 +229,7 @@ def decisions(stage, script, **settings):
 def world(stage):
     """The step does not ask, and the site has no setting."""
     stage.cluster.configure("")
-    yield "-N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 1"
+    yield "-N2 -w node[001-002] --ntasks-per-node=2 --gres=gpu:2 python3 -c 1"
     stage.cluster.configure("when=always")
 
 

@@ -64,26 +64,6 @@ std::string origin_of_list(const NodeGpus& plan) {
   return cat({order, kHow[static_cast<std::size_t>(plan.mode)]});
 }
 
-// From here on for one task: the value of the others is no longer known.
-void replace(StepPlan& plan, std::string_view name, std::string value, std::string_view from = {}) {
-  const auto at = plan.find(name);
-  if (!at || plan.variables[*at].action == Action::kKept) return;
-  plan.variables[*at].values = {std::move(value)};
-  plan.variables[*at].of_place = nullptr;
-  if (!from.empty()) plan.variables[*at].from = from;
-}
-
-void erase(StepPlan& plan, std::string_view name) {
-  if (const auto at = plan.find(name)) plan.variables.erase(plan.variables.begin() + static_cast<std::ptrdiff_t>(*at));
-}
-
-void set_alone(StepPlan& plan, Rank rank) {
-  const auto at = plan.find("WORLD_SIZE");
-  const auto size = at ? parse_unsigned(plan.variables[*at].value(0), kMaxRanks) : std::nullopt;
-  const auto alone = alone_place({.rank = rank}, static_cast<std::uint32_t>(size.value_or(1)));
-  for (const auto& [name, part, from] : kAloneVariables) replace(plan, name, std::to_string(alone.*part), from);
-}
-
 // An unasked step keeps Slurm's list. The site's gpu= applies to steps that ask.
 bool is_untouched(const StepFacts& facts, const Settings& settings) {
   return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
@@ -169,62 +149,24 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   return plan;
 }
 
-std::vector<PlannedVariable> gpu_variables(const NodeGpus& plan, const StepFacts& facts) {
-  std::vector<std::string> lists;
-  std::vector<std::string> own;
-  std::vector<std::string> groups;
-  std::vector<std::string> uuids;
-  bool is_by_local_rank = true;
-  bool has_groups = false;
-  for (const auto rank : facts.local_ranks) {
-    const auto local_rank = facts.layout.place(rank).local_rank;
-    const auto view = view_of(plan, local_rank);
-    lists.push_back(view.list);
-    own.push_back(std::to_string(view.own));
-    groups.push_back(join(view.group, ","));
-    uuids.push_back(join(view.uuids, ","));
-    is_by_local_rank = is_by_local_rank && plan.tasks <= plan.order.size() && view.own == local_rank;
-    has_groups = has_groups || view.group.size() > 1;
-  }
-  std::vector<PlannedVariable> variables;
+void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view) {
   // Without a list all GPUs are seen in this order anyway.
-  const bool is_ours = !plan.is_untouched && (!plan.list.is_assumed || plan.mode != GpuMode::kIndex);
+  const bool is_ours = !gpus.is_untouched && (!gpus.list.is_assumed || gpus.mode != GpuMode::kIndex);
   if (is_ours) {
-    variables.push_back(variable_of(plan.kind().variable, std::move(lists), origin_of_list(plan)));
+    variables.own(gpus.kind().variable, view.list,
+                  view.is_as_planned ? origin_of_list(gpus) : "what Slurm left this task, its own GPU first",
+                  gpus.mode != GpuMode::kIndex);
   }
-  variables.push_back(variable_of(kGpuVariable, std::move(own), "the task's own GPU in that list"));
-  if (is_by_local_rank && plan.mode == GpuMode::kIndex) variables.back().of_place = &Place::local_rank;
-  if (plan.is_untouched) return variables;
-  if (has_groups) {
-    variables.push_back(variable_of(kGroupVariable, std::move(groups), "all GPUs that are the task's own"));
+  variables.own(kGpuVariable, std::to_string(view.own), "the task's own GPU in that list", true);
+  const bool is_by_local_rank = view.is_as_planned && !view.is_alone && gpus.tasks <= gpus.order.size();
+  if (is_by_local_rank) variables.last().of_place = &Place::local_rank;
+  if (gpus.is_untouched) return;
+  if (view.group.size() > 1 && !variables.is_left_out(kGroupVariable)) {
+    variables.own(kGroupVariable, join(view.group, ","), "all GPUs that are the task's own", true);
   }
-  if (plan.list.has_uuids) variables.push_back(variable_of(kUuidsVariable, std::move(uuids), "their UUIDs"));
-  return variables;
-}
-
-void refresh_gpu_variables(StepPlan& plan, const StepFacts& facts) {
-  for (auto& fresh : gpu_variables(*plan.gpus, facts)) {
-    if (const auto at = plan.find(fresh.name)) plan.variables[*at] = std::move(fresh);
+  if (!view.uuids.empty() && !variables.is_left_out(kUuidsVariable)) {
+    variables.own(kUuidsVariable, join(view.uuids, ","), "their UUIDs", true);
   }
-  renew_exports(plan.variables, 0, facts.local_ranks.size());
-}
-
-void set_gpu_view(StepPlan& plan, std::size_t local_task, Rank rank, const GpuView& view) {
-  replace(plan, plan.gpus->kind().variable, view.list);
-  const auto list = plan.find(plan.gpus->kind().variable);
-  if (list && !view.is_as_planned) plan.variables[*list].from = "what Slurm left this task, its own GPU first";
-  replace(plan, kGpuVariable, std::to_string(view.own));
-  replace(plan, kGroupVariable, join(view.group, ","));
-  replace(plan, kUuidsVariable, join(view.uuids, ","));
-  if (view.group.size() < 2) erase(plan, kGroupVariable);
-  if (view.uuids.empty()) erase(plan, kUuidsVariable);
-  if (view.is_alone) set_alone(plan, rank);
-  renew_exports(plan.variables, local_task, 1);
-}
-
-void forget_own_gpu(StepPlan& plan, std::size_t local_task) {
-  erase(plan, kGpuVariable);
-  renew_exports(plan.variables, local_task, 1);
 }
 
 }  // namespace bootstrap

@@ -1,0 +1,46 @@
+// Second half of the plan: the plan of the step and what one task sees in, all variables of that task out. No I/O.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan/node_gpus.h"
+#include "core/plan/step_plan.h"
+#include "core/settings/settings.h"
+#include "core/step/step_facts.h"
+
+namespace bootstrap {
+
+// What is known of a task when it starts.
+struct TaskFacts {
+  std::size_t local_task = 0;       // its place in StepFacts::local_ranks
+  const NodeGpus* gpus = nullptr;   // the plan's, or a copy with another order; null: none are dealt out to it
+  GpuView view = {};                // what it sees of them
+  std::uint32_t cores = 0;          // that it may run on; 0: not known
+  std::uint32_t cores_of_node = 0;  // that the job has on the node; 0: not known
+  std::uint32_t cores_asked = 0;    // --cpus-per-task; 0: not given
+  std::optional<std::vector<std::uint16_t>> ports =
+      {};  // reserved for it; nothing: not yet, and the first that it may have
+};
+
+// As far as that can be known before a task starts: nothing is hidden from it, and it has its share of the cores.
+TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t local_task);
+
+// The task's own GPU is its device 0, so that it must not count GPUs by LOCAL_RANK.
+bool is_alone_on_its_node(const TaskFacts& task);
+
+struct TaskPlan {
+  Variables variables;                // all of them, those of the step among them
+  std::vector<std::string> warnings;  // one sentence each, for the user: those of the step and of this task
+};
+
+TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, const TaskFacts& task);
+
+// The threads that are a task's share of the cores; 0: not known.
+std::uint32_t thread_count(const TaskFacts& task, std::uint32_t local_size);
+
+}  // namespace bootstrap
