@@ -1,9 +1,10 @@
 // What Slurm sees: the plugin's names and its hooks, each of them a call or two.
 // SPDX-License-Identifier: Apache-2.0
+#include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
-#include "srun/failure_receiver.h"
+#include "srun/report_receiver.h"
 #include "srun/srun_hooks.h"
 
 using bootstrap::accept;
@@ -17,6 +18,7 @@ namespace {
 int init(spank_t spank, int count, char** arguments) {
   if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
   if (is_slurmstepd()) bootstrap::take_heap_reserve();
+  if (is_slurmstepd()) bootstrap::NodeReports::say_hello(spank);
   if (!is_slurmstepd()) bootstrap::unset_outer_variables();
   if (is_srun()) bootstrap::begin_launch(spank);
   return bootstrap::kAccepted;
@@ -29,7 +31,7 @@ int after_options() {
 }
 
 int end_of_step() {
-  if (is_srun()) return bootstrap::end_failure_receiver();
+  if (is_srun()) return bootstrap::end_report_receiver();
   return StepOnNode::current().end();
 }
 

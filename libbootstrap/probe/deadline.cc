@@ -7,10 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 
 namespace bootstrap {
 
@@ -43,19 +41,28 @@ int start_thread(pthread_t& thread, void* (*run)(void*), void* argument) {
   return error;
 }
 
+// A condition of pthread's: that of the standard library waits by the wall clock where glibc is older than 2.30, and
+// would wait longer when somebody sets that clock back.
 struct AbandonableThread::State {
   std::function<void()> work;
-  std::mutex mutex;
-  std::condition_variable changed;
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t ended{};
   bool has_ended = false;
   pthread_t thread{};
   bool is_joined = true;  // or was not started
 
-  State() = default;
+  State() {
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&ended, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+  }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
     if (!is_joined) (void)pthread_detach(thread);
+    (void)pthread_cond_destroy(&ended);
   }
 
   void run() {
@@ -65,9 +72,23 @@ struct AbandonableThread::State {
       // Out of memory: the work has no result, and the program goes on.
     }
     work = nullptr;  // frees what it owns before the end is visible
-    const std::lock_guard lock(mutex);
+    (void)pthread_mutex_lock(&mutex);
     has_ended = true;
-    changed.notify_all();
+    (void)pthread_cond_broadcast(&ended);
+    (void)pthread_mutex_unlock(&mutex);
+  }
+
+  // steady_clock is CLOCK_MONOTONIC.
+  bool wait_until(Deadline deadline) {
+    const auto since = deadline.time_since_epoch();
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+    const timespec until{static_cast<time_t>(seconds.count()),
+                         static_cast<long>(std::chrono::nanoseconds(since - seconds).count())};
+    (void)pthread_mutex_lock(&mutex);
+    while (!has_ended && pthread_cond_timedwait(&ended, &mutex, &until) == 0) continue;
+    const bool result = has_ended;
+    (void)pthread_mutex_unlock(&mutex);
+    return result;
   }
 
   static void* run_owned(void* owner) {
@@ -93,8 +114,7 @@ Status AbandonableThread::start(std::function<void()> work) {
 
 bool AbandonableThread::wait_until(Deadline deadline) const {
   if (!state_) return true;
-  std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_until(lock, deadline, [this] { return state_->has_ended; })) return false;
+  if (!state_->wait_until(deadline)) return false;
   // Joined, so that the thread is gone when the caller returns.
   if (!std::exchange(state_->is_joined, true)) (void)pthread_join(state_->thread, nullptr);
   return true;

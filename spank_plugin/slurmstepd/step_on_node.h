@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,7 +12,6 @@
 #include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
 #include "core/plan/task_plan.h"
-#include "core/step/failure.h"
 #include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
 #include "slurmstepd/task_environment.h"
@@ -21,35 +19,6 @@
 #include "spank_api.h"
 
 namespace bootstrap {
-
-// Reports to srun how a task of this node has ended.
-class FailureSender {
- public:
-  // In user_init: reads srun's address. Opens nothing.
-  void prepare(const Environment& environment);
-
-  // In task_post_fork: a task of this node runs as `process`.
-  void note_task(pid_t process);
-
-  // Sends one datagram to srun's host, which may be lost. Fills in the time, and what the kernel shows of memory and of
-  // the other tasks. That takes up to 0.3 s after the first task that was killed.
-  void send(Failure failure);
-
- private:
-  static constexpr int kMostFailures = 512;    // of one node: srun compares whether all tasks failed alike
-  static constexpr int kMostSuccesses = 64;    // likewise: other tasks may wait for these
-  static constexpr int kMostMemoryLooks = 16;  // cgroup version 1 has a folder for each task to read
-
-  bool do_others_go_on(const Failure& failure);
-
-  std::optional<FailureAddress> to_;
-  std::string host_;  // srun's, as an address
-  std::chrono::steady_clock::time_point start_;
-  std::vector<pid_t> tasks_;
-  int failures_ = 0;
-  int successes_ = 0;
-  bool has_looked_at_others_ = false;
-};
 
 // What user_init did, once for the node; task_init acts on it in each task.
 struct LeftAlone {
@@ -112,7 +81,6 @@ class StepOnNode {
   std::optional<std::uint32_t> started_task_;
   std::optional<TaskPlan> task_plan_;  // in a task: its own
   StepPorts ports_;
-  FailureSender failure_sender_;
 };
 
 // With LaunchParameters=slurmstepd_memlock_all slurmstepd locks all its memory, also what it gets later. As the user it

@@ -15,6 +15,7 @@
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
+#include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"
@@ -56,7 +57,12 @@ int abort_task() noexcept {
 }
 
 int StepOnNode::task_init(spank_t spank) {
-  if (!is_broken_) return is_prepared_ ? current().init_task(spank) : kAccepted;
+  if (!is_broken_ && is_prepared_) {
+    const int outcome = current().init_task(spank);
+    if (const auto task = current().started_task_) NodeReports::pass_current_task(*task);
+    return outcome;
+  }
+  if (!is_broken_) return kAccepted;
   // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
   const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
   if (!has_asked_ && !asks_strongly(decision)) {

@@ -9,6 +9,7 @@
 #include "probe/own_process.h"
 #include "probe/read_gpus.h"
 #include "probe/read_network.h"
+#include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
 #include "slurmstepd/task_environment.h"
 #include "spank_api.h"
@@ -107,8 +108,11 @@ int StepOnNode::user_init(spank_t spank) {
   is_broken_ = is_broken_ || has_lost_options();
   if (is_broken_) return kAccepted;
   is_prepared_ = true;
+  NodeReports::say_hello(spank);
   auto& self = current();
   self.outcome_ = self.look_at_step(spank, step);
+  const auto* const refused = std::get_if<Refused>(&self.outcome_);
+  if (refused != nullptr && !refused->error.message.empty()) NodeReports::current().refuse(refused->error.message);
   return kAccepted;
 }
 
@@ -127,10 +131,7 @@ StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
 StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& environment,
                                             const std::optional<Decision>& decision) {
   unset_inherited(spank, environment, has_asked_);
-  if (has_asked_) {
-    failure_sender_.prepare(environment);
-    return Refused{};
-  }
+  if (has_asked_) return Refused{};
   const auto choice = user_choice({});
   // The library acts by itself where it is preloaded, and does not know srun's options.
   if (choice.is_off && task_variable(spank, "LD_PRELOAD").value_or("").find("libbootstrap.so") != std::string::npos) {
@@ -139,7 +140,6 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
   if (decision) return LeftAlone{};
   if (asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
     has_asked_ = true;
-    failure_sender_.prepare(environment);
     return Refused{{ErrorCode::kUnavailable,
                     "cannot set up the step: srun has another version of the plugin than the nodes; install one "
                     "version on all hosts, or use --bootstrap=off"}};
@@ -223,7 +223,6 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
     log_info(step_, "NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up");
     return LeftAlone{};
   }
-  failure_sender_.prepare(environment);
   auto collected = collect_settings(environment);
   take_endpoint(collected.settings, decision.endpoint);
   if (has_asked_ && collected.error) {

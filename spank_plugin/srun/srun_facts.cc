@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/srun_facts.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 
 #include "core/hardware/network.h"
 #include "core/program/srun_arguments.h"
+#include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/files.h"
@@ -166,6 +169,46 @@ ResolvedName look_up(const std::string& name) {
     if (address && !is_loopback(*address)) return {.address = text.data()};
   }
   return {.is_loopback = true};
+}
+
+namespace {
+
+// The table that srun shows debuggers (MPIR Process Acquisition Interface): a process id in place of 0 once the node
+// has answered. srun frees it at its end, so it is copied by the kernel, which answers with an error then.
+struct MpirProcess {
+  char* host;
+  char* program;
+  int process;
+};
+
+std::optional<std::vector<MpirProcess>> read_process_table() {
+  constexpr int kMost = static_cast<int>(kMaxRanks);
+  const auto* const size = static_cast<const int*>(::dlsym(RTLD_DEFAULT, "MPIR_proctable_size"));
+  auto* const* const table = static_cast<MpirProcess* const*>(::dlsym(RTLD_DEFAULT, "MPIR_proctable"));
+  if (size == nullptr || table == nullptr) return std::nullopt;
+  std::vector<MpirProcess> processes;
+  if (*table == nullptr || *size <= 0 || *size > kMost) return processes;
+  processes.resize(static_cast<std::size_t>(*size));
+  const iovec to{processes.data(), processes.size() * sizeof(MpirProcess)};
+  const iovec from{*table, to.iov_len};
+  const auto copied = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
+  if (copied != static_cast<ssize_t>(to.iov_len)) processes.clear();
+  return processes;
+}
+
+}  // namespace
+
+std::vector<bool> started_tasks() {
+  const auto processes = read_process_table();
+  std::vector<bool> started;
+  if (!processes) return started;
+  for (const auto& process : *processes) started.push_back(process.process != 0);
+  return started;
+}
+
+bool has_started_tasks() {
+  const auto started = started_tasks();
+  return !read_process_table() || std::find(started.begin(), started.end(), true) != started.end();
 }
 
 }  // namespace bootstrap

@@ -39,4 +39,10 @@ struct ResolvedName {
 // May take as long as the name servers do. A name server that does not answer leaves all as they are.
 ResolvedName look_up(const std::string& name);
 
+// By rank: whether its node has reported to srun that it started the task. Empty where srun does not show that.
+std::vector<bool> started_tasks();
+
+// Of any; true where srun does not show that.
+bool has_started_tasks();
+
 }  // namespace bootstrap

@@ -30,7 +30,7 @@
 #include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
-#include "srun/failure_receiver.h"
+#include "srun/report_receiver.h"
 #include "srun/slurmctld_calls.h"
 #include "srun/srun_facts.h"
 
@@ -130,7 +130,7 @@ void begin_launch(spank_t spank) {
   // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
   // that --export names is looked up after it, so that what srun decides reaches them, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
-    set_variable(kExportVariable, std::string(kExportValue));
+    set_variable(kExportVariable, std::string(asks ? kAskedExportValue : kExportValue));
   }
 }
 
@@ -298,9 +298,9 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   return std::move(*activation);
 }
 
-void receive_failures(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
-                      const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
-  FailurePolicy policy;
+void receive_reports(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
+                     const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
+  ReportPolicy policy;
   policy.id = numbers.id();
   policy.tasks = numbers.tasks;
   policy.jobs = {numbers.job};
@@ -309,9 +309,11 @@ void receive_failures(const StepNumbers& numbers, const Decision& decision, cons
     if (!is_known) policy.jobs.push_back(component.job);
   }
   policy.is_asked = decision.asked == Asked::kStrongly;
+  policy.is_refused = decision.set_up == SetUp::kNothing;
+  if (!policy.is_refused) policy.components = components;
   if (settings.grace.value != 0) policy.grace = settings.grace.value;
   policy.reports_for_itself = reports_for_itself(command);
-  start_failure_receiver(policy);
+  start_report_receiver(policy);
 }
 
 // The decision in one line. A step that is set up and explained gets this line with its table, in the task of rank 0.
@@ -369,11 +371,11 @@ int decide_step(spank_t spank) {
   if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
   if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
   if (is_set_up || decision.asked == Asked::kStrongly) {
-    receive_failures(*numbers, decision, collected.settings, job_command(spank), answers.components);
+    receive_reports(*numbers, decision, collected.settings, job_command(spank), answers.components);
   }
   if (!is_set_up) {
     unset_variable(kUsersBindVariable);
-    if (environment.get(kExportVariable) == kExportValue) unset_variable(kExportVariable);
+    if (is_our_export(environment.get(kExportVariable).value_or(""))) unset_variable(kExportVariable);
   }
   return kAccepted;
 }

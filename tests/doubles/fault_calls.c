@@ -26,10 +26,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -177,8 +177,6 @@ FAULT(spank_err_t, spank_option_register, (spank_t spank, struct spank_option* o
 FAULT(int, faccessat, (int folder, const char* path, int mode, int flags), (folder, path, mode, flags),
       WITH(EACCES, -1))
 FAULT(int, bind, (int socket, const struct sockaddr* name, socklen_t size), (socket, name, size), WITH(EADDRINUSE, -1))
-FAULT(int, eventfd, (unsigned count, int flags), (count, flags), WITH(EMFILE, -1))
-FAULT(int, eventfd_write, (int file, eventfd_t count), (file, count), WITH(EAGAIN, -1))
 FAULT(int, fstat, (int file, struct stat* facts), (file, facts), WITH(EIO, -1))
 FAULT(int, stat, (const char* path, struct stat* facts), (path, facts), WITH(EIO, -1))
 FAULT(int, getaddrinfo, (const char* name, const char* service, const struct addrinfo* hints, struct addrinfo** found),
@@ -193,17 +191,19 @@ FAULT(void*, mmap, (void* at, size_t size, int protection, int flags, int file, 
       (at, size, protection, flags, file, offset), WITH(ENOMEM, MAP_FAILED))
 FAULT(DIR*, opendir, (const char* path), (path), WITH(EMFILE, NULL))
 FAULT(int, poll, (struct pollfd * files, nfds_t count, int wait), (files, count, wait), WITH(EINTR, -1))
-FAULT(int, pthread_cond_clockwait,
-      (pthread_cond_t * condition, pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until),
-      (condition, mutex, clock, until), return ETIMEDOUT)
+FAULT(int, pthread_cond_timedwait, (pthread_cond_t * condition, pthread_mutex_t* mutex, const struct timespec* until),
+      (condition, mutex, until), return ETIMEDOUT)
 FAULT(int, pthread_create, (pthread_t * thread, const pthread_attr_t* how, void* (*body)(void*), void* argument),
       (thread, how, body, argument), return EAGAIN)
-FAULT(int, pthread_timedjoin_np, (pthread_t thread, void** result, const struct timespec* until),
-      (thread, result, until), return ETIMEDOUT)
+FAULT(ssize_t, process_vm_readv,
+      (pid_t process, const struct iovec* own, unsigned long own_count, const struct iovec* its,
+       unsigned long its_count, unsigned long flags),
+      (process, own, own_count, its, its_count, flags), WITH(EPERM, -1))
 FAULT(ssize_t, read, (int file, void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 FAULT(struct dirent*, readdir, (DIR * folder), (folder), WITH(EIO, NULL))
 FAULT(ssize_t, readlink, (const char* path, char* text, size_t size), (path, text, size), WITH(EIO, -1))
-FAULT(ssize_t, recv, (int socket, void* bytes, size_t size, int flags), (socket, bytes, size, flags), WITH(ENOBUFS, -1))
+FAULT(ssize_t, recvfrom, (int socket, void* bytes, size_t size, int flags, struct sockaddr* from, socklen_t* from_size),
+      (socket, bytes, size, flags, from, from_size), WITH(ENOBUFS, -1))
 FAULT(int, sched_getaffinity, (pid_t process, size_t size, cpu_set_t* cores), (process, size, cores), WITH(EPERM, -1))
 FAULT(int, sched_setaffinity, (pid_t process, size_t size, const cpu_set_t* cores), (process, size, cores),
       WITH(EPERM, -1))
@@ -213,6 +213,7 @@ FAULT(ssize_t, sendto,
 FAULT(int, setenv, (const char* name, const char* text, int over), (name, text, over), WITH(ENOMEM, -1))
 FAULT(int, setsockopt, (int socket, int level, int name, const void* value, socklen_t size),
       (socket, level, name, value, size), WITH(ENOBUFS, -1))
+FAULT(int, shutdown, (int socket, int how), (socket, how), WITH(ENOTCONN, -1))
 FAULT(int, socket, (int domain, int type, int protocol), (domain, type, protocol), WITH(EMFILE, -1))
 FAULT(int, unsetenv, (const char* name), (name), WITH(EINVAL, -1))
 FAULT(ssize_t, write, (int file, const void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))

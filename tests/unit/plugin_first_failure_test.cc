@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,10 +12,12 @@
 #include <chrono>
 #include <csignal>
 #include <thread>
+#include <tuple>
 
 #include "plugin_scenario.h"
-#include "slurmstepd/step_on_node.h"
-#include "srun/failure_receiver.h"
+#include "slurmstepd/node_reports.h"
+#include "srun/report_receiver.h"
+#include "srun/report_socket.h"
 
 namespace bootstrap {
 namespace {
@@ -26,8 +29,8 @@ Failure failure(Rank rank, std::int32_t status) {
   return {.rank = rank, .local_rank = rank, .host = "node001", .wait_status = status};
 }
 
-FailurePolicy policy() {
-  FailurePolicy policy;
+ReportPolicy policy() {
+  ReportPolicy policy;
   policy.id = {.job = 12, .step = 0};
   policy.jobs = {12};
   policy.tasks = 4;
@@ -35,13 +38,11 @@ FailurePolicy policy() {
 }
 
 // Like slurmstepd on a node: the address from the variable, the host from srun's.
-FailureSender prepared_sender() {
-  Environment environment;
+NodeReports prepared_sender() {
   const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE");
-  environment.set("SLURM_BOOTSTRAP_FAILURE", address == nullptr ? "" : address);
-  environment.set("SLURM_SRUN_COMM_HOST", "127.0.0.1");
-  FailureSender sender;
-  sender.prepare(environment);
+  NodeReports sender;
+  sender.prepare(address == nullptr ? "" : address, "127.0.0.1",
+                 {.host = "node001", .job = 12, .tasks = 2, .reason = {}});
   return sender;
 }
 
@@ -63,19 +64,19 @@ void flood(std::uint16_t port) {
   }
 }
 
-Outcome receive(const FailurePolicy& policy, const std::function<void(FailureSender&)>& scenario) {
+Outcome receive(const ReportPolicy& policy, const std::function<void(NodeReports&)>& scenario) {
   return outcome_in_child([&] {
     spank_double().context = S_CTX_LOCAL;
     ::unsetenv("SLURM_BOOTSTRAP_FAILURE");
-    start_failure_receiver(policy);
+    start_report_receiver(policy);
     auto sender = prepared_sender();
     scenario(sender);
-    end_failure_receiver();
+    end_report_receiver();
   });
 }
 
 TEST(PluginFirstFailure, IsOneLineAtTheEnd) {
-  const auto outcome = receive(policy(), [](FailureSender& sender) {
+  const auto outcome = receive(policy(), [](NodeReports& sender) {
     sender.send(failure(2, kExit3));
     sender.send(failure(1, 256));
   });
@@ -87,17 +88,17 @@ TEST(PluginFirstFailure, IsOneLineAtTheEnd) {
 }
 
 TEST(PluginFirstFailure, AStepWithoutOneIsSilent) {
-  EXPECT_EQ(receive(policy(), [](FailureSender&) {}).printed, "");
-  EXPECT_EQ(receive(policy(), [](FailureSender& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
+  EXPECT_EQ(receive(policy(), [](NodeReports&) {}).printed, "");
+  EXPECT_EQ(receive(policy(), [](NodeReports& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
 }
 
 TEST(PluginFirstFailure, OpensNoSocketIfThereIsNothingToReport) {
   for (const auto& change :
-       {+[](FailurePolicy& policy) { policy.reports_for_itself = true; },
-        +[](FailurePolicy& policy) { policy.tasks = 1; }, +[](FailurePolicy& policy) { policy.jobs.clear(); }}) {
+       {+[](ReportPolicy& policy) { policy.reports_for_itself = true; },
+        +[](ReportPolicy& policy) { policy.tasks = 1; }, +[](ReportPolicy& policy) { policy.jobs.clear(); }}) {
     auto silent = policy();
     change(silent);
-    const auto outcome = receive(silent, [](FailureSender& sender) {
+    const auto outcome = receive(silent, [](NodeReports& sender) {
       EXPECT_EQ(std::getenv("SLURM_BOOTSTRAP_FAILURE"), nullptr);
       sender.send(failure(2, kExit3));
     });
@@ -106,12 +107,32 @@ TEST(PluginFirstFailure, OpensNoSocketIfThereIsNothingToReport) {
   }
 }
 
+// An unasked step leaves srun the descriptors that it needs for three nodes.
+TEST(PluginFirstFailure, OpensNoSocketWhereSrunHasFewDescriptors) {
+  for (const auto& [limit, is_asked, opens] : {std::tuple{20, false, false}, {20, true, true}, {64, false, true}}) {
+    auto of_three_nodes = policy();
+    of_three_nodes.is_asked = is_asked;
+    of_three_nodes.components = {
+        {.job = 12, .nodes = "node[001-003]", .tasks_per_node = {2, 1, 1}, .node_of_rank = {0, 0, 1, 2}}};
+    const auto outcome = outcome_in_child([&, limit = limit, opens = opens] {
+      const rlimit few{static_cast<rlim_t>(limit), static_cast<rlim_t>(limit)};
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+      ::unsetenv("SLURM_BOOTSTRAP_FAILURE");
+      spank_double().context = S_CTX_LOCAL;
+      start_report_receiver(of_three_nodes);
+      EXPECT_EQ(std::getenv("SLURM_BOOTSTRAP_FAILURE") != nullptr, opens) << limit << is_asked;
+      end_report_receiver();
+    });
+    EXPECT_EQ(outcome.status, kDone) << outcome.printed;
+  }
+}
+
 // No libslurm here: the step cannot be ended, and that is reported, too.
 TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
   auto asked = policy();
   asked.is_asked = true;
   asked.grace = 1;
-  const auto outcome = receive(asked, [](FailureSender& sender) {
+  const auto outcome = receive(asked, [](NodeReports& sender) {
     sender.send(failure(2, kExit3));
     (void)::poll(nullptr, 0, 1500);
   });
@@ -124,7 +145,7 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
 
 // Its node has reported the reason; the tasks of other nodes would wait for it.
 TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceIfANodeRefuses) {
-  const auto refuse = [](FailureSender& sender) {
+  const auto refuse = [](NodeReports& sender) {
     auto refusal = failure(0, 256);
     refusal.is_refused = true;
     for (int i = 0; i < 3; ++i) sender.send(refusal);
@@ -141,7 +162,7 @@ TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceIfANodeRefuses) {
 TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
   auto asked = policy();
   asked.is_asked = true;
-  const auto outcome = receive(asked, [](FailureSender& sender) {
+  const auto outcome = receive(asked, [](NodeReports& sender) {
     sender.send(failure(2, kExit3));
     (void)::poll(nullptr, 0, 500);
   });
@@ -153,7 +174,7 @@ TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
 // the second, as slurmstepd's does on a busy node.
 std::string said_of_two(bool is_second_killed) {
   return receive(policy(),
-                 [&](FailureSender& sender) {
+                 [&](NodeReports& sender) {
                    std::array<pid_t, 2> tasks{};
                    for (auto& task : tasks) {
                      task = ::fork();
@@ -182,7 +203,7 @@ TEST(PluginFirstFailure, NamesNoTaskIfAProcessKillsThemSlowly) {
 }
 
 TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
-  const auto outcome = receive(policy(), [](FailureSender& sender) {
+  const auto outcome = receive(policy(), [](NodeReports& sender) {
     const auto address = read_failure_address(std::getenv("SLURM_BOOTSTRAP_FAILURE"));
     flood(address->port);
     sender.send(failure(2, kExit3));
@@ -194,13 +215,15 @@ TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
 
 // The socket is not read meanwhile: datagrams without the token take no place in its queue.
 TEST(PluginFirstFailure, TheKernelDropsDatagramsWithoutTheToken) {
-  const auto socket = FailureSocket::open();
+  const auto socket = ReportSocket::open();
   ASSERT_TRUE(socket.is_open());
   flood(socket.address().port);
   const auto text = write_failure(failure(2, kExit3), socket.address().token);
   const auto sender = sender_to(socket.address().port);
   ASSERT_GT(::send(sender.get(), text.data(), text.size(), 0), 0);
-  EXPECT_EQ(socket.receive(), failure(2, kExit3));
+  const auto received = socket.receive();
+  ASSERT_TRUE(received);
+  EXPECT_EQ(std::get<Failure>(received->report), failure(2, kExit3));
 }
 
 // The control: the same flood fills the queue of a socket without a filter.

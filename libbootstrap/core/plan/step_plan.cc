@@ -35,7 +35,7 @@ std::string warn_of_mig(const StepPlan& plan, const Layout& layout, const Settin
 }
 
 void add_messages(std::vector<std::string>& names, const Environment& environment) {
-  if (environment.get(kExportVariable) == kExportValue) names.emplace_back(kExportVariable);
+  if (is_our_export(environment.get(kExportVariable).value_or(""))) names.emplace_back(kExportVariable);
   for (const auto name : kMessages) {
     if (environment.is_there(name)) names.emplace_back(name);
   }

@@ -9,6 +9,7 @@
 // SLURM_BOOTSTRAP_GPU_BIND        srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
 // SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
+// RANK, until task_init           srun, in steps that ask   nobody: no number        no
 // SLURM_BOOTSTRAP_STEP            slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_SETTINGS        slurmstepd, preload       library                  yes
@@ -45,8 +46,12 @@ inline constexpr std::string_view kGivenUpVariable = "SLURM_BOOTSTRAP_GIVEN_UP";
 // srun's --export for steps of several components, so that what srun adds reaches all of them.
 inline constexpr std::string_view kExportVariable = "SRUN_EXPORT_ENV";
 inline constexpr std::string_view kExportValue =
-    "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,RANK,SLURM_BOOTSTRAP_STEP,"
-    "SLURM_BOOTSTRAP_EXPORTS,ALL";
+    "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
+// The same for a step that asks on its own line, whose RANK is a placeholder until task_init.
+inline constexpr std::string_view kAskedExportValue =
+    "RANK,SLURM_BOOTSTRAP_STEP,SLURM_BOOTSTRAP_EXPORTS,"
+    "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
+inline bool is_our_export(std::string_view value) { return value == kExportValue || value == kAskedExportValue; }
 
 // From srun to slurmstepd, which removes them.
 inline constexpr std::array<std::string_view, 4> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,

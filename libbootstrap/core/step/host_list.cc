@@ -141,4 +141,51 @@ Result<std::vector<std::string>> parse_host_list(std::string_view text, std::siz
   return HostListParser(text, most).run();
 }
 
+namespace {
+
+// "node" and "007".
+struct NumberedName {
+  std::string_view stem;
+  std::string_view digits;
+
+  explicit NumberedName(std::string_view name) {
+    constexpr std::size_t kMostDigits = 18;  // of a number below 2^63
+    auto begin = name.size();
+    while (begin > 0 && name.size() - begin < kMostDigits && is_digit(name[begin - 1])) --begin;
+    stem = name.substr(0, begin);
+    digits = name.substr(begin);
+  }
+
+  bool is_beside(const NumberedName& other) const {
+    return !digits.empty() && !other.digits.empty() && stem == other.stem && digits.size() == other.digits.size();
+  }
+  bool is_next_to(const NumberedName& before) const {
+    return is_beside(before) && parse_unsigned(digits) == *parse_unsigned(before.digits) + 1;
+  }
+};
+
+}  // namespace
+
+std::string write_host_list(const std::vector<std::string>& hosts) {
+  constexpr std::size_t kMostItems = 8;
+  std::vector<NumberedName> names(hosts.begin(), hosts.end());
+  std::string text;
+  std::size_t items = 0;
+  for (std::size_t at = 0; at < names.size(); ++items) {
+    const bool is_in_bracket = at > 0 && names[at].is_beside(names[at - 1]);
+    if (is_in_bracket && items < kMostItems) text.back() = ',';  // the ']' of the item before
+    if (!is_in_bracket && at > 0 && items < kMostItems) text += ',';
+    if (items == kMostItems) return cat({text, " and ", std::to_string(names.size() - at), " more"});
+    auto end = at + 1;
+    while (end < names.size() && names[end].is_next_to(names[end - 1])) ++end;
+    const bool has_bracket = is_in_bracket || end > at + 1 || (end < names.size() && names[end].is_beside(names[at]));
+    if (!is_in_bracket) text += cat({names[at].stem, has_bracket ? "[" : ""});
+    text += names[at].digits;
+    if (end > at + 1) text += cat({"-", names[end - 1].digits});
+    if (has_bracket) text += ']';
+    at = end;
+  }
+  return text;
+}
+
 }  // namespace bootstrap

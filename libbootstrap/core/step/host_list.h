@@ -37,4 +37,8 @@ inline constexpr std::size_t kMaxNodeName = 255;  // longer than any name DNS or
 //   too-many     a list of more than kMaxNodes is refused.
 Result<std::vector<std::string>> parse_host_list(std::string_view text, std::size_t most = kMaxNodes);
 
+// The other way round, for people: "node[001-003,007],login", of hosts in the order of a node list. After eight items
+// "and 40 more".
+std::string write_host_list(const std::vector<std::string>& hosts);
+
 }  // namespace bootstrap

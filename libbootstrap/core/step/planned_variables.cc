@@ -181,7 +181,7 @@ void VariableList::add(PlannedVariable variable, bool is_asked) {
   if (const auto current = facts_.environment.get(variable.name)) {
     variable.previous = *current;
     if (record_.is_ours(variable.name, *current)) {
-      variable.action = is_set_up_ ? Action::kSet : Action::kReplaced;
+      variable.action = is_set_up_ || *current == kRankPlaceholder ? Action::kSet : Action::kReplaced;
       variable.why = cat({"left over from step ", record_.step_tag().substr(0, record_.step_tag().rfind('.'))});
     } else {
       variable.is_users = true;

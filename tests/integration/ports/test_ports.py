@@ -169,12 +169,14 @@ def descriptors(cluster, job, *options, asks=True):
         return now
 
 
-def test_slurmstepd_holds_one_socket_and_the_task_none(cluster, job):
+def test_slurmstepd_holds_two_sockets_and_the_task_none(cluster, job):
+    """One for reports to srun, and on the node of rank 0 that of MASTER_PORT."""
     with cluster.other_plugstack():
         (sockets, task), (other_sockets, other_task) = descriptors(cluster, job, asks=False)
     assert int(sockets) > 0 and "2pipe" in task and "socket" not in task
-    assert descriptors(cluster, job) == [[str(int(sockets) + 1), task], [other_sockets, other_task]]
-    assert descriptors(cluster, job, "--bootstrap-claim=off") == [[sockets, task], [other_sockets, other_task]]
+    other = [str(int(other_sockets) + 1), other_task]
+    assert descriptors(cluster, job) == [[str(int(sockets) + 2), task], other]
+    assert descriptors(cluster, job, "--bootstrap-claim=off") == [[str(int(sockets) + 1), task], other]
 
 
 def test_pytorch_serves_its_store_on_the_reserved_port(cluster, job):

@@ -31,6 +31,9 @@ TOGETHER = 20  # steps in one trace
 # The effective user id is root's.
 AS_ROOT = (
     ("slurm_spank_init", "openat", r'AT_FDCWD, "/proc/self/status", O_RDONLY\|'),  # whether memory is locked
+    ("slurm_spank_init", "socket", r"AF_INET6?, SOCK_DGRAM\|SOCK_CLOEXEC\|SOCK_NONBLOCK, "),  # reports to srun
+    ("slurm_spank_init", "newfstatat", r'\d+, "", '),  # of that socket
+    ("slurm_spank_init", "sendto", r".* MSG_NOSIGNAL, \{sa_family=AF_INET6?, "),
     ("slurm_spank_task_exit", "socket", r"AF_INET6?, SOCK_DGRAM\|SOCK_CLOEXEC\|SOCK_NONBLOCK, "),
     ("slurm_spank_task_exit", "openat", r'AT_FDCWD, "/(proc/self/cgroup|sys/fs/cgroup/[^"]*)", O_RDONLY\|'),
     # After the first task that was killed: whether the others go on, and slurmstepd's own threads.
@@ -43,6 +46,7 @@ AS_ROOT = (
 # The effective user id is the job's, the real one still root's, so that slurmstepd can go back.
 AS_USER_FOR_A_WHILE = (
     ("slurm_spank_user_init", "socket", r"AF_INET6?, SOCK_STREAM\|SOCK_CLOEXEC, "),
+    ("slurm_spank_user_init", "sendto", r".* MSG_NOSIGNAL, \{sa_family=AF_INET6?, "),
     ("slurm_spank_user_init", "setsockopt", r"\d+, (SOL_SOCKET, SO_REUSEADDR|SOL_IPV6, IPV6_V6ONLY), "),
     ("slurm_spank_user_init", "bind", r"\d+, \{sa_family=AF_INET6?, "),
     ("slurm_spank_user_init", "faccessat2", r'AT_FDCWD, "/dev/nvidia\d+", R_OK.*AT_EACCESS'),

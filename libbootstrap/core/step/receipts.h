@@ -1,0 +1,106 @@
+// Receipts: what a node reports to srun of its tasks' set-up, and which nodes have not reported it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/step/rank_layout.h"
+#include "core/step/srun_messages.h"
+
+namespace bootstrap {
+
+inline constexpr std::size_t kMaxReportText = 1000;  // one datagram, below any network's limit
+
+// From slurmstepd to srun, beside the failures of core/step/failure.h. srun of version 1.0.0 reads failures alone.
+struct NodeReport {
+  enum class Kind : std::uint8_t {
+    kHello,     // the plugin is on the node, and its tasks come
+    kPassed,    // task_init has run to its end in all tasks of the node
+    kNeverSet,  // a task ended in which task_init has not
+    kRefused,   // no task will start; `reason` says why
+    kLast = kRefused,
+  };
+  Kind kind = Kind::kHello;
+  std::string host;
+  std::uint32_t job = 0;         // that of the component
+  std::uint32_t slurmstepd = 0;  // its process id: two components of a step may share a node
+  std::uint32_t tasks = 0;       // of this slurmstepd
+  std::string reason;
+
+  bool operator==(const NodeReport&) const = default;
+};
+
+// `token`: that of FailureAddress.
+std::string write_report(const NodeReport& report, std::uint64_t token);
+std::optional<NodeReport> read_report(std::string_view text, std::uint64_t token);
+
+// In milliseconds. Only tests have others.
+struct ReceiptTimes {
+  std::uint64_t silent = 10'000;    // after another host reported that its tasks passed
+  std::uint64_t unpassed = 60'000;  // after the last hello of a node
+  std::uint64_t gathering = 500;    // for tasks that end at about the same time
+  std::uint64_t look = 2'000;       // between two looks; a node whose tasks run is named at the second look at least
+  std::uint64_t longest = 600'000;  // no look later than that
+};
+
+// Which nodes of a step have not confirmed that their tasks got their part. Times are milliseconds of any clock that
+// does not go back, and begin at 0.
+class Receipts {
+ public:
+  // True if srun knows that this rank's node has started its tasks. A node that still runs a Prolog has not.
+  using HasStarted = std::function<bool(Rank)>;
+
+  Receipts() = default;
+  explicit Receipts(const std::vector<ComponentText>& components, const ReceiptTimes& times = {});
+
+  // `is_elsewhere`: the report came from another host than srun's own.
+  void add(const NodeReport& report, bool is_elsewhere, std::uint64_t now);
+
+  // When look() has something to do. Nothing: all nodes have confirmed, or none will be named any more.
+  std::optional<std::uint64_t> next_look() const;
+
+  // Sentences without a full stop about nodes that were not named before. Most looks have none. `is_last`: srun ends.
+  std::vector<std::string> look(std::uint64_t now, const HasStarted& has_started, bool is_last = false);
+
+  // Once after a minute, where no other host has reported anything: UDP may be blocked. Empty at any other time.
+  std::string note_silence(std::uint64_t now);
+
+  bool has_passed_elsewhere() const { return passed_elsewhere_at_.has_value(); }
+
+ private:
+  struct Node {
+    std::string host;
+    Rank first_rank = 0;
+    std::uint32_t tasks = 0;
+    std::uint32_t passed = 0;
+    std::vector<std::uint32_t> senders = {};  // whose tasks passed: each sends it twice
+    std::optional<std::uint64_t> hello_at;
+    std::optional<std::uint64_t> never_set_at;
+    std::optional<std::uint64_t> running_at;  // when it was first seen that its tasks run
+    bool is_named = false;
+
+    bool is_settled() const { return is_named || passed >= tasks; }
+  };
+
+  bool is_silent(const Node& node, std::uint64_t now) const;
+  bool is_unpassed(const Node& node, std::uint64_t now) const;
+
+  ReceiptTimes times_;
+  std::vector<Node> nodes_;
+  std::unordered_map<std::string, std::size_t> by_name_;  // "node001 12", with the component's job
+  std::size_t unsettled_ = 0;
+  bool has_other_host_ = false;
+  bool is_silence_noted_ = false;
+  std::optional<std::uint64_t> first_at_;
+  std::optional<std::uint64_t> passed_elsewhere_at_;
+  std::optional<std::uint64_t> look_at_;
+};
+
+}  // namespace bootstrap

@@ -1,0 +1,46 @@
+// In srun: the UDP socket where it receives what the nodes report.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "core/step/failure.h"
+#include "core/step/receipts.h"
+#include "probe/files.h"
+
+namespace bootstrap {
+
+struct ReceivedReport {
+  std::variant<Failure, NodeReport> report;
+  bool is_elsewhere = false;  // it came from another host; found out where it is asked for alone
+};
+
+class ReportSocket {
+ public:
+  // A free port of all addresses, for this step's token alone. Closed when the host has none left.
+  static ReportSocket open();
+
+  bool is_open() const { return socket_.is_open(); }
+  int descriptor() const { return socket_.get(); }
+  const FailureAddress& address() const { return address_; }
+
+  // The next one, without waiting; nothing when there is none. Never reads more than a few thousand that are none of
+  // ours. `asks_host`: whether is_elsewhere is wanted, which takes another socket for a moment.
+  std::optional<ReceivedReport> receive(bool asks_host = false) const;
+
+  // Wakes who waits for the socket, for ever: it is readable from now on.
+  void wake() const;
+
+ private:
+  Descriptor socket_;
+  FailureAddress address_;
+};
+
+// Whether srun has descriptors to spare in a step of so many nodes, by its limit (ulimit -n). `lowest_free`: before
+// this one all are in use.
+bool has_spare_descriptors(int lowest_free, std::size_t nodes);
+
+}  // namespace bootstrap
