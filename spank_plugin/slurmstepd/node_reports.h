@@ -26,8 +26,8 @@ class NodeReports {
   static NodeReports& current();
 
   // In init, for a normal step in which srun receives reports, before other plugins have taken their time: reads srun's
-  // address, opens the socket, shares memory with the tasks, and says hello. Once more in user_init, for datagrams that
-  // were lost, and for a Slurm whose init does not know the environment yet.
+  // address, opens the socket, shares memory with the tasks, and sends hello. Once more in user_init, for datagrams
+  // that were lost, and for a Slurm whose init does not know the environment yet.
   static void say_hello(spank_t spank);
 
   // For srun at this address: two variables of the step's environment. Opens a socket, which this host's network keeps

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -156,8 +157,9 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
 // What explain shows: this task, and of the node's other tasks as much as can be known here.
 std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own_plan, const TaskFacts& own) {
   const auto& facts = planned.facts;
+  constexpr std::size_t kMost = 16;  // more values have no room in a row
   std::vector<TaskPlan> tasks{own_plan};
-  for (std::size_t other = 0; other < facts.local_ranks.size(); ++other) {
+  for (std::size_t other = 0; other < std::min(kMost, facts.local_ranks.size()); ++other) {
     if (other == own.local_task) continue;
     auto task = assumed_task(planned.plan, facts, other);
     if (task.gpus != nullptr && own.gpus != nullptr) {

@@ -260,7 +260,7 @@ RunningReceiver* the_receiver = nullptr;  // freed when its thread has ended
 }  // namespace
 
 void start_report_receiver(const ReportPolicy& policy) {
-  // Of a single task that nobody asked about srun's own line is enough.
+  // Of a single unasked task srun's own line is enough.
   if (the_receiver != nullptr || policy.reports_for_itself || policy.jobs.empty()) return;
   if (policy.tasks < 2 && !policy.is_asked) return;
   auto socket = ReportSocket::open();

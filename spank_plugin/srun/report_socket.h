@@ -15,7 +15,7 @@ namespace bootstrap {
 
 struct ReceivedReport {
   std::variant<Failure, NodeReport> report;
-  bool is_elsewhere = false;  // it came from another host; found out where it is asked for alone
+  bool is_elsewhere = false;  // it is from another host; found out where it is asked for alone
 };
 
 class ReportSocket {

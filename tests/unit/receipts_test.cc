@@ -66,7 +66,7 @@ TEST(Receipts, WaitsForANodeWhosePrologRuns) {
   EXPECT_TRUE(say(receipts, [](Rank rank) { return rank < 6; }).empty());
 }
 
-// Where UDP from other hosts is blocked, srun hears its own node alone.
+// Where UDP from other hosts is blocked, srun receives reports of its own node alone.
 TEST(Receipts, NothingIsNamedWhereNoOtherHostReports) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), false, 20);

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/plan/master_endpoint.h"
-#include "core/step/host_list.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -53,9 +52,7 @@ std::string coordinator_port(const TaskContext& task) {
 }
 
 std::string coordinator_address(const TaskContext& task) {
-  const auto& layout = task.facts.layout;
-  const auto hosts = parse_host_list(task.facts.environment.get("SLURM_STEP_NODELIST").value_or(""));
-  const bool is_first = hosts && !hosts->empty() && hosts->front() == layout.host_of(0);
+  const bool is_first = task.facts.first_listed_host == task.facts.layout.host_of(0);
   if (!is_all_settings(task) && is_first) return {};
   const auto port = coordinator_port(task);
   return port.empty() ? std::string() : endpoint(master_addr(task), port);

@@ -157,10 +157,14 @@ bool NodeGpus::order_matters() const {
 std::string NodeGpus::ordered_list() const { return list_text(list, order); }
 
 void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores) {
+  constexpr std::size_t kMostDistances = 4096;  // 64 tasks with 64 GPUs; each takes about a microsecond
+  const bool is_limited = cores.size() * plan.gpus.size() > kMostDistances;
   Distances distances;
   for (const auto& task : cores) {
-    auto& row = distances.emplace_back();
-    for (const auto& gpu : plan.gpus) row.push_back(distance(task, gpu));
+    auto& row = distances.emplace_back(plan.gpus.size(), kNear);
+    if (is_limited || task.empty()) continue;
+    std::transform(plan.gpus.begin(), plan.gpus.end(), row.begin(),
+                   [&](const Gpu& gpu) { return distance(task, gpu); });
   }
   plan.order = assign_gpus(distances, by_locality(plan.gpus));
 }

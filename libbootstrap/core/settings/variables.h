@@ -9,7 +9,7 @@
 // SLURM_BOOTSTRAP_GPU_BIND        srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
 // SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
-// RANK, until task_init           srun, in steps that ask   nobody: no number        no
+// RANK, until task_init           srun, in steps that ask   no program: no number    no
 // SLURM_BOOTSTRAP_STEP            slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_SETTINGS        slurmstepd, preload       library                  yes

@@ -57,6 +57,11 @@ class HostListParser {
                   ErrorCode::kLimit);
   }
 
+  tl::unexpected<Error> refuse_bytes() const {
+    return refuse(item_begin_, position_, cat({"names hosts of more than ", std::to_string(kMaxNameBytes), " bytes"}),
+                  ErrorCode::kLimit);
+  }
+
   tl::unexpected<Error> refuse_length() const {
     return refuse(item_begin_, text_.size(),
                   cat({"begins a name of more than ", std::to_string(kMaxNodeName), " characters"}), ErrorCode::kLimit);
@@ -76,10 +81,12 @@ class HostListParser {
       longest_ += literal.size();
       if (longest_ > kMaxNodeName) return refuse_length();
       if (names_.size() + heads.size() * numbers.size() > most_) return refuse_size();
+      if (bytes_ + heads.size() * numbers.size() * longest_ > kMaxNameBytes) return refuse_bytes();
       if (is_at_end() || is_separator(text_[position_])) {
         for (const auto& head : heads) {
           for (const auto& number : numbers) names_.push_back(cat({head, number, literal}));
         }
+        bytes_ += heads.size() * numbers.size() * longest_;
         return {};
       }
       if (text_[position_] != '[') {
@@ -132,6 +139,7 @@ class HostListParser {
   std::size_t position_ = 0;
   std::size_t item_begin_ = 0;
   std::size_t longest_ = 0;  // bytes of the item's longest name so far
+  std::size_t bytes_ = 0;    // of all names, counted by the longest one of each item
   Names names_;
 };
 

@@ -11,8 +11,9 @@
 
 namespace bootstrap {
 
-inline constexpr std::size_t kMaxNodes = 65536;   // Slurm's own limit
-inline constexpr std::size_t kMaxNodeName = 255;  // longer than any name DNS or the kernel knows
+inline constexpr std::size_t kMaxNodes = 65536;                     // Slurm's own limit
+inline constexpr std::size_t kMaxNodeName = 255;                    // longer than any name DNS or the kernel knows
+inline constexpr std::size_t kMaxNameBytes = std::size_t{1} << 20;  // of all names: 16,384 of 64 bytes
 
 // Accepts what slurmctld and users write: zero padding, several brackets in a name, a suffix behind a bracket,
 // and names and brackets mixed with commas, spaces or tabs. Order and duplicates are kept, as
@@ -34,7 +35,7 @@ inline constexpr std::size_t kMaxNodeName = 255;  // longer than any name DNS or
 //   character    names hold letters, digits, '-', '.' and '_' only; Slurm takes any byte ("(null)" is a host to it).
 //   brackets     a name with more than 8 brackets is refused.
 //   long-name    names are at most kMaxNodeName bytes long; Slurm allows longer ones.
-//   too-many     a list of more than kMaxNodes is refused.
+//   too-many     a list of more than kMaxNodes, or of more than kMaxNameBytes, is refused.
 Result<std::vector<std::string>> parse_host_list(std::string_view text, std::size_t most = kMaxNodes);
 
 // The other way round, for people: "node[001-003,007],login", of hosts in the order of a node list. After eight items

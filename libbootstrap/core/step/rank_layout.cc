@@ -77,8 +77,8 @@ std::vector<NodeIndex> deal_plane(const std::vector<std::uint32_t>& tasks_per_no
   return nodes;
 }
 
-Status Layout::add_component(const LayoutComponent& component,
-                             std::unordered_map<std::string, std::uint32_t>& node_of_host) {
+Status Layout::add_component(LayoutComponent& component,
+                             std::unordered_map<std::string_view, std::uint32_t>& node_of_host) {
   const auto count = component.nodes.size();
   if (count != component.tasks_per_node.size()) {
     return fail(ErrorCode::kDisagreement,
@@ -91,10 +91,12 @@ Status Layout::add_component(const LayoutComponent& component,
   }
   std::vector<std::uint32_t> node_here;  // place in hosts_ of each node of the component
   node_here.reserve(count);
-  for (const auto& host : component.nodes) {
-    const auto next = static_cast<std::uint32_t>(hosts_.size());
-    const auto [entry, is_new] = node_of_host.try_emplace(host, next);
-    if (is_new) hosts_.push_back(host);
+  for (auto& host : component.nodes) {
+    auto entry = node_of_host.find(host);
+    if (entry == node_of_host.end()) {
+      const auto next = static_cast<std::uint32_t>(hosts_.size());
+      entry = node_of_host.emplace(hosts_.emplace_back(std::move(host)), next).first;
+    }
     node_here.push_back(entry->second);
   }
   ranks_on_node_.resize(hosts_.size());
@@ -135,10 +137,14 @@ void Layout::number_nodes() {
   }
 }
 
-Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
+Result<Layout> Layout::make(std::vector<LayoutComponent> components) {
   Layout layout;
-  std::unordered_map<std::string, std::uint32_t> node_of_host;
-  for (const auto& component : components) {
+  std::size_t nodes = 0;
+  for (const auto& component : components) nodes += component.nodes.size();
+  layout.hosts_.reserve(std::min(nodes, kMaxNodes));  // the names stay where they are
+  std::unordered_map<std::string_view, std::uint32_t> node_of_host;
+  node_of_host.reserve(std::min(nodes, kMaxNodes));
+  for (auto& component : components) {
     const auto added = layout.add_component(component, node_of_host);
     if (!added) return fail(added.error());
   }

@@ -19,7 +19,8 @@ using NodeIndex = std::uint32_t;  // place of a node in a node list, not its nod
 
 // Sizes above which a text is garbage or an attack: environments are user input that slurmstepd reads.
 inline constexpr std::size_t kMaxRanks = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxComponents = 128;  // Slurm's MAX_HET_JOB_COMPONENTS
+inline constexpr std::size_t kMaxNodesOfStep = 16'384;  // on a node, and of several components
+inline constexpr std::size_t kMaxComponents = 128;      // Slurm's MAX_HET_JOB_COMPONENTS
 
 // "2x3,1" is {2, 2, 2, 1}, `times` being "x" and `end` empty. Nothing for another text, and for more than `most`
 // values.
@@ -71,7 +72,7 @@ std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_
 class Layout {
  public:
   // Components in order of rank. A host may take part in several components; it is one node then.
-  static Result<Layout> make(const std::vector<LayoutComponent>& components);
+  static Result<Layout> make(std::vector<LayoutComponent> components);
 
   std::size_t size() const { return places_.size(); }
   std::size_t node_count() const { return hosts_.size(); }
@@ -85,7 +86,7 @@ class Layout {
   std::uint32_t node_by_node_rank(std::uint32_t node_rank) const { return by_node_rank_[node_rank]; }
 
  private:
-  Status add_component(const LayoutComponent& component, std::unordered_map<std::string, std::uint32_t>& node_of_host);
+  Status add_component(LayoutComponent& component, std::unordered_map<std::string_view, std::uint32_t>& node_of_host);
   void number_nodes();
 
   std::vector<std::string> hosts_;

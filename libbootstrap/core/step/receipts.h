@@ -24,7 +24,7 @@ struct NodeReport {
     kHello,     // the plugin is on the node, and its tasks come
     kPassed,    // task_init has run to its end in all tasks of the node
     kNeverSet,  // a task ended in which task_init has not
-    kRefused,   // no task will start; `reason` says why
+    kRefused,   // no task will start; `reason` has the reason
     kLast = kRefused,
   };
   Kind kind = Kind::kHello;
@@ -60,7 +60,7 @@ class Receipts {
   Receipts() = default;
   explicit Receipts(const std::vector<ComponentText>& components, const ReceiptTimes& times = {});
 
-  // `is_elsewhere`: the report came from another host than srun's own.
+  // `is_elsewhere`: the report is from another host than srun's own.
   void add(const NodeReport& report, bool is_elsewhere, std::uint64_t now);
 
   // When look() has something to do. Nothing: all nodes have confirmed, or none will be named any more.

@@ -191,8 +191,8 @@ bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step)
   return text.starts_with(step_prefix(job, step));
 }
 
-Result<LayoutText> read_layout(std::string_view text, const std::vector<std::string>& nodes,
-                               const std::vector<std::uint32_t>& tasks_per_node, std::size_t max_ranks) {
+Result<LayoutText> read_layout(std::string_view text, std::vector<std::string> nodes,
+                               std::vector<std::uint32_t> tasks_per_node, std::size_t max_ranks) {
   if (text.size() > kMaxLayoutText) return fail(too_large(text));
   const auto slash = text.find('/');
   const auto dot = text.find('.');
@@ -212,17 +212,21 @@ Result<LayoutText> read_layout(std::string_view text, const std::vector<std::str
   const auto parts = split(text.substr(slash + 1, at == std::string_view::npos ? at : at - slash - 1), '/');
   if (parts.size() > kMaxComponents) return fail(too_large(text));
   std::size_t node_count = 0;
+  std::size_t name_bytes = 0;
   std::size_t rank_count = 0;
   for (const auto part : parts) {
     const auto fields = split(part, ';');
     const bool is_whole = parts.size() == 1 && fields.size() == 1;
     if (!is_whole && fields.size() != 4) return fail(unreadable(text));
-    auto own = is_whole ? Result<ComponentFields>(ComponentFields{layout.job, nodes, tasks_per_node})
-                        : read_fields(fields, text);
+    auto own = is_whole
+                   ? Result<ComponentFields>(ComponentFields{layout.job, std::move(nodes), std::move(tasks_per_node)})
+                   : read_fields(fields, text);
     if (!own) return fail(own.error());
     node_count += own->counts.size();
     rank_count += std::accumulate(own->counts.begin(), own->counts.end(), std::size_t{0});
-    if (node_count > kMaxNodes || rank_count > max_ranks) return fail(too_large(text));
+    for (const auto& node : own->nodes) name_bytes += node.size();
+    const auto most_nodes = is_whole ? kMaxNodes : kMaxNodesOfStep;
+    if (node_count > most_nodes || rank_count > max_ranks || name_bytes > kMaxNameBytes) return fail(too_large(text));
     auto map = read_map(fields.back(), own->counts);
     if (!map) return fail(unreadable(text));
     if (!is_whole) layout.component_jobs.push_back(own->job);

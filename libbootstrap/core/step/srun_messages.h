@@ -97,8 +97,8 @@ struct LayoutText {
 
 // `nodes` and `tasks_per_node` stand in where the text leaves them out. Refuses what is larger than `max_ranks`,
 // kMaxNodes or kMaxComponents before it makes anything of it.
-Result<LayoutText> read_layout(std::string_view text, const std::vector<std::string>& nodes,
-                               const std::vector<std::uint32_t>& tasks_per_node, std::size_t max_ranks = kMaxRanks);
+Result<LayoutText> read_layout(std::string_view text, std::vector<std::string> nodes,
+                               std::vector<std::uint32_t> tasks_per_node, std::size_t max_ranks = kMaxRanks);
 
 // Which step a layout text is for, without reading the rest: a text that an outer step left behind is passed over.
 bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step);

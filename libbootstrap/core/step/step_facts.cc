@@ -33,18 +33,25 @@ Status check_places(const Layout& layout, const LocalTasks& local) {
 
 // Ranks within a component become ranks of the step. Components of a heterogeneous job differ in their job id, those of
 // a heterogeneous step in a plain job only in where their tasks are.
-Result<LocalTasks> in_step(const LocalTasks& local, const LayoutText& text, const Layout& layout) {
-  if (!local.component_job || text.component_jobs.empty()) return local;
+Result<LocalTasks> in_step(const LocalTasks& local, const std::vector<std::uint32_t>& jobs,
+                           const std::vector<Rank>& sizes, const Layout& layout) {
+  if (!local.component_job || jobs.empty()) return local;
   Rank first = 0;
-  for (std::size_t i = 0; i < text.component_jobs.size(); ++i) {
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
     auto here = local;
     for (auto& rank : here.ranks) rank += first;
-    first += static_cast<Rank>(text.components[i].node_of_rank.size());
+    first += sizes[i];
     const bool fits = here.ranks.empty() || here.ranks.back() < first;
-    if (text.component_jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
+    if (jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
   }
   return fail(ErrorCode::kMisplaced,
               cat({"the tasks of ", local.host, " are in none of the components that srun set in ", kLayoutVariable}));
+}
+
+std::vector<Rank> sizes_of(const LayoutText& text) {
+  std::vector<Rank> sizes;
+  for (const auto& component : text.components) sizes.push_back(static_cast<Rank>(component.node_of_rank.size()));
+  return sizes;
 }
 
 // True if an order puts the known tasks in their places; makes no layout.
@@ -104,15 +111,22 @@ struct Sizes {
   std::vector<std::uint32_t> counts;
 };
 
-// Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks.
-Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks) {
+// Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks. A user can
+// write both the environment and what slurmstepd knows, by an srun of the user's own. So a node has a limit: 100,000
+// ranks on 16,384 nodes take 5 MB and some milliseconds.
+Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks, bool is_on_node) {
+  constexpr std::size_t kMostTasks = 100'000;
   const auto list = environment.require("SLURM_STEP_NODELIST");
   if (!list) return fail(list.error());
   const auto text = environment.require("SLURM_STEP_TASKS_PER_NODE");
   if (!text) return fail(text.error());
   auto counts = parse_tasks_per_node(*text);
   if (!counts) return fail(counts.error());
-  auto nodes = parse_host_list(*list, std::min<std::size_t>(tasks, kMaxNodes));
+  if (is_on_node && (tasks > kMostTasks || counts->size() > kMaxNodesOfStep)) {
+    return fail(ErrorCode::kLimit, cat({"a step of more than ", std::to_string(kMostTasks), " tasks or ",
+                                        std::to_string(kMaxNodesOfStep), " nodes is not supported"}));
+  }
+  auto nodes = parse_host_list(*list, std::min<std::size_t>(tasks, counts->size()));
   if (!nodes) return fail(nodes.error());
   if (nodes->size() != counts->size()) {
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NODELIST names ", std::to_string(nodes->size()),
@@ -127,18 +141,14 @@ Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks) {
 }
 
 // The user can change the size of the step in the environment; slurmstepd has the number of tasks of its component.
-// A step of several components has a limit of its own: 64K ranks take 2 MB and some milliseconds.
 Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& local) {
-  constexpr std::size_t kMostOfComponents = 65536;
   if (!local.component_size || !local.component_job) return {};
   const bool has_components = layout.find(';') != std::string_view::npos;
   if (!has_components && tasks != *local.component_size) {
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks), ", but Slurm starts ",
                                                counted(*local.component_size, "task")}));
   }
-  if (!has_components || tasks <= kMostOfComponents) return {};
-  return fail(ErrorCode::kLimit, cat({"a step of several components with more than ", std::to_string(kMostOfComponents),
-                                      " tasks is not supported"}));
+  return {};
 }
 
 // The layout in `facts`, and what comes with it.
@@ -149,8 +159,9 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
   const bool is_known = text && layout_is_for(*text, facts.id.job, facts.id.step);
   auto checked = is_known ? check_size(*tasks, *text, local) : check_order_is_known(environment, facts.id, local);
   if (!checked) return checked;
-  const auto sizes = read_sizes(environment, *tasks);
+  auto sizes = read_sizes(environment, *tasks, local.component_size.has_value());
   if (!sizes) return fail(sizes.error());
+  if (!sizes->nodes.empty()) facts.first_listed_host = sizes->nodes.front();
   if (!is_known) {
     auto layout = deal(environment, sizes->nodes, sizes->counts, local);
     if (!layout) return fail(layout.error());
@@ -158,16 +169,17 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
     facts.local_ranks = local.ranks;
     return {};
   }
-  const auto read = read_layout(*text, sizes->nodes, sizes->counts, *tasks);
+  auto read = read_layout(*text, std::move(sizes->nodes), std::move(sizes->counts), *tasks);
   if (!read) return fail(read.error());
-  auto layout = Layout::make(read->components);
+  const auto sizes_of_components = sizes_of(*read);
+  auto layout = Layout::make(std::move(read->components));
   if (!layout) return fail(layout.error());
   if (layout->size() != *tasks) {
     return fail(ErrorCode::kDisagreement,
                 cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks), ", but the layout of the step has ",
                      std::to_string(layout->size()), " tasks"}));
   }
-  const auto here = in_step(local, *read, *layout);
+  const auto here = in_step(local, read->component_jobs, sizes_of_components, *layout);
   if (!here) return fail(here.error());
   if (auto agrees = check_places(*layout, *here); !agrees) return agrees;
   facts.layout = std::move(*layout);

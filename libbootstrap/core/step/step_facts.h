@@ -45,6 +45,7 @@ struct StepFacts {
   // srun's, or of a process that asks for itself.
   Decision decision{.set_up = SetUp::kAllSettings, .asked = Asked::kStrongly, .unusable_master = {}, .reason = {}};
   Layout layout;
+  std::string first_listed_host;  // of SLURM_STEP_NODELIST; empty: mpirun started the ranks
   LayoutSource layout_source = LayoutSource::kDistribution;
   bool knows_hosts = true;  // false: under mpirun on several nodes; of the layout only the own place on the own node
                             // is true

@@ -10,7 +10,7 @@ from built_files import double
 from harness import stop, wait_for
 
 WORLD = ["-w", "node[001-003]", "-N3", "--ntasks-per-node=2", "--gres=gpu:2"]
-# Runs until the test says so, and prints what it has at its begin.
+# Runs until the test ends it, and prints what it has at its begin.
 WAITS = """import os, time
 print("rank", os.environ.get("RANK"), flush=True)
 while not os.path.exists("/home/alice/end"): time.sleep(0.1)"""

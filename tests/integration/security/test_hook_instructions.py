@@ -14,8 +14,10 @@ import pytest
 from built_files import built
 from hostile_values import PATTERNS, value, variables_in_code
 
-# Instructions of user_init and task_init together.
+# Instructions of all hooks but one: task_init is counted in one task, which has a process of its own.
 MOST = 40_000_000
+MOST_KIB = 4096  # by which slurmstepd grows
+HOOKS = ("user_init", "task_post_fork", "task_init", "task_exit")
 MOST_OF_LONG_VALUES = 6_000_000
 MOST_OF_ONE_LONG_VALUE = 1_000_000
 ARGUMENTS = 2 << 20  # Linux accepts so many bytes of arguments and environment
@@ -30,15 +32,20 @@ STEP = {
 OWN = {"SLURM_JOB_ID", "SLURM_BOOTSTRAP_DECISION"}  # without them nothing is set up, and there is nothing to count
 
 
-def instructions(folder, entries):
-    """Of both hooks, and the RANK of the first task."""
+def instructions(folder, entries, tasks=()):
+    """Of the hooks in slurmstepd and in one task, the RANK of that task, and the KiB by which slurmstepd grew. `tasks`: of the
+    node, and of the step."""
     file = folder / "environment"
     file.write_bytes(b"".join(f"{name}={text}\0".encode() for name, text in entries))
-    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/counts", "--toggle-collect=slurm_spank_user_init",
-               "--toggle-collect=slurm_spank_task_init", built("tests/integration/hook_instructions"), file]  # fmt: skip
+    program = [built("tests/integration/hook_instructions"), file, *map(str, tasks)]
+    hooks = [f"--toggle-collect=slurm_spank_{hook}" for hook in HOOKS]
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/counts.%p", *hooks, *program]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    return int(re.search(r"Collected : (\d+)", done.stderr).group(1)), done.stdout.strip()
+    plain = subprocess.run(program, capture_output=True, text=True, errors="replace", timeout=500, check=False)
+    rank, grew = plain.stdout.split("\n")[:2]
+    # That of the task has all that slurmstepd did before the fork, and what it did itself.
+    return max(map(int, re.findall(r"Collected : (\d+)", done.stderr))), rank, int(grew.split()[1])
 
 
 def filled(pattern):
@@ -66,13 +73,47 @@ OFTEN = ["ports", "64 ranges of ports", "16,000 other variables", "150,000 varia
 @pytest.mark.parametrize("case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.full) for case in CASES])
 def test_hooks_are_bounded(case, tmp_path):
     most = MOST_OF_LONG_VALUES if case.startswith("all ") else MOST_OF_ONE_LONG_VALUE if "ports" in case else MOST
-    count, _ = instructions(tmp_path, CASES[case])
+    count, _, grew = instructions(tmp_path, CASES[case])
     assert count <= most, f"{count:,} instructions"
+    assert grew <= MOST_KIB, f"{grew} KiB"
+
+
+def large(nodes, tasks, names, **more):
+    """A step whose parts agree, as an srun of the user's own could hand it over. The first node is the one."""
+    gpus = ",".join(map(str, range(min(tasks, 200))))
+    return STEP | {"SLURM_STEP_NODELIST": names, "SLURM_STEP_NUM_TASKS": str(nodes * tasks), "SLURM_STEP_NUM_NODES": str(nodes),
+                   "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x{nodes})", "SLURM_BOOTSTRAP_LAYOUT": "12.0/block",
+                   "SLURM_STEP_GPUS": gpus, "CUDA_VISIBLE_DEVICES": gpus, **more}  # fmt: skip
+
+
+ASKED = {"SLURM_BOOTSTRAP_DECISION": STEP["SLURM_BOOTSTRAP_DECISION"].replace("\t2\t0\t", "\t3\t2\t", 1)}
+LONG_LIST = ",".join(f"GPU-{number:03}-{'x' * 110}" for number in range(256))
+# Name: nodes, tasks of each, their names, and whether slurmstepd makes a plan of it.
+LARGE = {
+    "2 tasks on a node": (2, 2, "node[001-002]", {}, True),
+    "64 tasks on a node": (1024, 64, "node[001-1024]", {}, True),
+    "512 tasks on a node": (2, 512, "node[001-002]", {}, True),
+    "the largest step": (16384, 6, "node[001-16384]", {}, True),
+    "more nodes": (65536, 1, "node[001-65536]", {}, False),
+    "longer names": (16384, 1, f"node001,{'x' * 235}[00001-16383]", {}, False),
+    "512 tasks with long lists of GPUs": (2, 512, "node[001-002]", ASKED | {
+        "CUDA_VISIBLE_DEVICES": LONG_LIST, "SLURM_STEP_GPUS": ",".join(map(str, range(256))), "SLURM_BOOTSTRAP_GPU": "first",
+        "SLURM_BOOTSTRAP_GPU_SHARE": "on"}, True),  # fmt: skip
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_hooks_of_large_steps_are_bounded(case, tmp_path):
+    nodes, tasks, names, more, is_planned = LARGE[case]
+    count, rank, grew = instructions(tmp_path, list(large(nodes, tasks, names, **more).items()), (tasks, nodes * tasks))
+    assert rank == ("RANK=0" if is_planned else "RANK="), rank
+    assert count <= MOST, f"{count:,} instructions"
+    assert grew <= MOST_KIB, f"{grew} KiB"
 
 
 def test_control_counter_sees_the_hooks(tmp_path):
     """An ordinary step is set up, and a larger environment takes more."""
-    count, rank = instructions(tmp_path, list(STEP.items()))
+    count, rank, _ = instructions(tmp_path, list(STEP.items()))
     assert rank == "RANK=0" and 100_000 < count < MOST
-    more, rank = instructions(tmp_path, CASES["16,000 other variables"])
+    more, rank, _ = instructions(tmp_path, CASES["16,000 other variables"])
     assert rank == "RANK=0" and more > 2 * count
