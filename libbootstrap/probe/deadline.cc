@@ -15,8 +15,9 @@ namespace bootstrap {
 bool poll_until(int descriptor, short events, Deadline deadline) {
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Deadline::clock::now()).count();
+    if (left <= 0) return false;
     pollfd ready{descriptor, events, 0};
-    const int count = ::poll(&ready, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, INT32_MAX)));
+    const int count = ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left, INT32_MAX)));
     if (count > 0) return true;
     if (count == 0 || errno != EINTR) return false;
   }

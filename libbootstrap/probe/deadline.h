@@ -20,7 +20,8 @@ namespace bootstrap {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// False at the deadline, or if poll(2) fails.
+// False at the deadline, or if poll(2) fails. After the deadline also where the descriptor is ready: others may keep it
+// ready, and a loop of such calls ends nevertheless.
 bool poll_until(int descriptor, short events, Deadline deadline);
 
 // Sleeps for the full time, also if signals arrive. Inline: the plugin must not contain it.

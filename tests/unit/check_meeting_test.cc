@@ -219,6 +219,19 @@ TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
   });
 }
 
+// A turn reads what the ranks have sent after some connections, and ends at the deadline, also where more are there.
+TEST(CheckServer, ATurnTakesSomeOfACrowd) {
+  with_own_network([] {
+    ListeningServer zero(1);
+    std::vector<CheckConnection> crowd;
+    for (int i = 0; i < 300; ++i) crowd.push_back(connected());
+    zero.server.gather_reports(in(0));
+    EXPECT_EQ(std::count_if(crowd.begin(), crowd.end(), is_closed), 0) << "more came than there are places";
+    zero.server.gather_reports(in(300));  // Control: in more turns all of them
+    EXPECT_GE(std::count_if(crowd.begin(), crowd.end(), is_closed), 300 - 65);
+  });
+}
+
 TEST(CheckServer, TheSidePortMayBeTheStepsPort) {
   with_own_network([] {
     auto findings = ListeningServer::findings_of(2);

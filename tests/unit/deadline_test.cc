@@ -2,11 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/deadline.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
+
+#include "probe/files.h"
 
 namespace bootstrap {
 namespace {
@@ -14,6 +20,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
+
+TEST(PollUntil, EndsAtTheDeadlineWhateverIsThere) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Descriptor output(ends[0]);
+  const Descriptor input(ends[1]);
+  EXPECT_FALSE(poll_until(output.get(), POLLIN, steady_clock::now() + milliseconds(5)));
+  ASSERT_EQ(::write(input.get(), "x", 1), 1);
+  EXPECT_TRUE(poll_until(output.get(), POLLIN, steady_clock::now() + seconds(10)));
+  EXPECT_TRUE(poll_until(output.get(), POLLIN, Deadline::max()));
+  EXPECT_FALSE(poll_until(output.get(), POLLIN, steady_clock::now()));
+}
 
 TEST(AbandonableThread, IsWaitedForUntilItEnds) {
   AbandonableThread worker;

@@ -4,10 +4,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -67,14 +73,106 @@ TEST(NodeBarrier, EndsAtOnceWithoutADescriptor) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limits), 0);
   const int next = Descriptor(::dup(STDOUT_FILENO)).get();
   const rlimit one_more{static_cast<rlim_t>(next) + 1, limits.rlim_max};
+  std::atomic<bool> is_limited = false;
+  // It begins before: the sanitizer takes descriptors when a thread begins.
+  std::thread guest([&, name = barrier.name()] {
+    while (!is_limited) std::this_thread::yield();
+    EXPECT_FALSE(NodeBarrier::wait(name, in_an_hour()));
+  });
+  std::this_thread::sleep_for(milliseconds(20));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
-  std::thread guest([&, name = barrier.name()] { EXPECT_FALSE(NodeBarrier::wait(name, in_an_hour())); });
+  is_limited = true;
   (void)::alarm(60);
   EXPECT_FALSE(barrier.lead(1, in_an_hour()));
   (void)::alarm(0);
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limits), 0);
   { const auto closed = std::move(barrier); }  // ends the guest's wait
   guest.join();
+}
+
+// A connection to a barrier, which comes from the thread's user; -1 where its queue is full.
+Descriptor connect_as_stranger(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  Descriptor stranger(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const auto* const any = reinterpret_cast<const sockaddr*>(&address);
+  return ::connect(stranger.get(), any, length) == 0 ? std::move(stranger) : Descriptor();
+}
+
+bool is_closed_by_other_side(const Descriptor& socket) {
+  char byte = 0;
+  return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+// poll(2) reports the next stranger at once, also after the deadline: only the clock ends the wait. All of them are
+// there before, so that a wait without a clock would take each of them in turn.
+TEST(NodeBarrier, TakesNoStrangerAfterTheDeadline) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const auto barrier = NodeBarrier::open();
+  std::vector<Descriptor> strangers;
+  std::thread([&] {
+    become_nobody();
+    for (int i = 0; i < 50; ++i) strangers.push_back(connect_as_stranger(barrier.name()));
+  }).join();
+  EXPECT_FALSE(barrier.lead(1, steady_clock::now()));
+  EXPECT_EQ(std::count_if(strangers.begin(), strangers.end(), is_closed_by_other_side), 0);
+  // Control: before the deadline they are taken, and sent away.
+  EXPECT_FALSE(barrier.lead(1, steady_clock::now() + milliseconds(200)));
+  EXPECT_EQ(std::count_if(strangers.begin(), strangers.end(), is_closed_by_other_side), 50);
+}
+
+// Strangers connect without a pause, and more than one of them is always there. SIGALRM fails the test.
+TEST(NodeBarrier, EndsWhileStrangersConnect) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const auto barrier = NodeBarrier::open();
+  std::atomic<bool> is_over = false;
+  std::atomic<int> visits = 0;
+  std::vector<std::thread> strangers;
+  for (int i = 0; i < 3; ++i) {
+    strangers.emplace_back([&] {
+      become_nobody();
+      for (; !is_over; ++visits) (void)connect_as_stranger(barrier.name());
+    });
+  }
+  while (visits < 100) std::this_thread::sleep_for(milliseconds(1));
+  (void)::alarm(60);
+  EXPECT_FALSE(barrier.lead(1, steady_clock::now() + milliseconds(300)));
+  (void)::alarm(0);
+  is_over = true;  // only now: they are still at work
+  for (auto& stranger : strangers) stranger.join();
+}
+
+// Nobody takes the connections here, and the queue is full. SIGALRM fails the test.
+TEST(NodeBarrier, AGuestDoesNotWaitForAFullQueue) {
+  const Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socklen_t length = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener.get(), any, offsetof(sockaddr_un, sun_path)), 0);
+  ASSERT_EQ(::listen(listener.get(), 3), 0);
+  ASSERT_EQ(::getsockname(listener.get(), any, &length), 0);
+  const std::string name(address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1);
+  std::vector<Descriptor> queue;
+  do queue.push_back(connect_as_stranger(name));
+  while (queue.back().is_open());
+  ASSERT_EQ(queue.size(), 5U);
+  (void)::alarm(60);
+  EXPECT_FALSE(NodeBarrier::wait(name, steady_clock::now() + milliseconds(100)));
+  EXPECT_FALSE(NodeBarrier::wait(name, steady_clock::now()));
+  (void)::alarm(0);
+  // Control: with a place in the queue the guest comes in, and is released.
+  const Descriptor first(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::thread host([&] {
+    for (int guest = 0; guest < 4; ++guest) {
+      const Descriptor taken(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      (void)::send(taken.get(), "", 1, MSG_NOSIGNAL);
+    }
+  });
+  EXPECT_TRUE(NodeBarrier::wait(name, in_an_hour()));
+  host.join();
 }
 
 // An address that other nodes reach, as mpirun's server of Open MPI 5 has.

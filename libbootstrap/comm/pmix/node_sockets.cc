@@ -34,6 +34,19 @@ bool is_same_user(int descriptor) {
   return ::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
 }
 
+// Of a Unix socket, whose connect(2) waits while the queue of the other side is full, and anybody can fill that.
+// SO_SNDTIMEO ends this wait, too (unix_stream_connect() in net/unix/af_unix.c); zero would be no limit.
+bool connect_until(int socket, const sockaddr_un& address, socklen_t length, Deadline deadline) {
+  do {
+    const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Deadline::clock::now()).count();
+    if (left <= 0) return false;
+    const timeval limit{.tv_sec = left / 1'000'000, .tv_usec = left % 1'000'000};
+    if (::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) return false;
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return true;
+  } while (errno == EINTR);
+  return false;
+}
+
 }  // namespace
 
 NodeBarrier NodeBarrier::open() {
@@ -77,8 +90,7 @@ bool NodeBarrier::wait(const std::string& name, Deadline deadline) {
   const Descriptor descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   char released = 1;
   return descriptor.is_open() &&
-         ::connect(descriptor.get(), reinterpret_cast<const sockaddr*>(&address),
-                   static_cast<socklen_t>(kNameAt + 1 + name.size())) == 0 &&
+         connect_until(descriptor.get(), address, static_cast<socklen_t>(kNameAt + 1 + name.size()), deadline) &&
          is_same_user(descriptor.get()) && poll_until(descriptor.get(), POLLIN, deadline) &&
          ::recv(descriptor.get(), &released, 1, 0) == 1;
 }

@@ -29,6 +29,7 @@ constexpr milliseconds kLeastAttempt(100);  // the last one must have the time t
 constexpr int kClockReadings = 4;           // the quickest one counts
 
 constexpr std::size_t kMostStrangers = 64;  // connections beyond one for each rank
+constexpr int kMostInTurn = 32;             // of a port; two ports fill the place of strangers once, so each gets heard
 constexpr std::uint64_t kOwnFiles = 64;
 constexpr std::size_t kLongestVersion = 32;
 
@@ -163,8 +164,9 @@ Status CheckServer::listen(std::uint16_t port) {
   return {};
 }
 
+// Strangers may connect without a pause, and the ranks that are here have to be read, too.
 void CheckServer::accept_from(const Descriptor& listener) {
-  while (true) {
+  for (int taken = 0; taken < kMostInTurn; ++taken) {
     Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) return;
     // When there are too many, the oldest connection that has not identified itself is closed.

@@ -106,7 +106,7 @@ std::string interface_of(const Descriptor& socket) {
 
 bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline) {
   while (!text.empty()) {
-    const auto count = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    const auto count = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno != EAGAIN && errno != EINTR) return false;
     if (count < 0 && !poll_until(socket.get(), POLLOUT, deadline)) return false;
     text.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));

@@ -75,22 +75,23 @@ def start_program(words, joins_errors=False, most=65536, environment=None):
 
 
 def read_all(children, seconds):
-    """Reads from all until each has ended; False where one has not in time."""
+    """Reads from all until each has ended; False where one has not in time. The turn that begins after the deadline is the
+    last one, also where a child prints without a pause."""
     deadline = time.monotonic() + seconds
     reading = {child.output: child for child in children if child.pid and child.left}
     poll = select.poll()
     for descriptor in reading:
         poll.register(descriptor, select.POLLIN)
-    while reading:
-        ready = poll.poll(max(0, deadline - time.monotonic()) * 1000)
-        if not ready:
-            return False
+    ready = left = 1
+    while reading and ready and left:
+        left = max(0, deadline - time.monotonic())
+        ready = poll.poll(left * 1000)
         for descriptor, _ in ready:
             reading[descriptor].read_some()
             if not reading[descriptor].left:
                 poll.unregister(descriptor)
                 del reading[descriptor]
-    return True
+    return not reading
 
 
 def output_of(words, seconds, **more):

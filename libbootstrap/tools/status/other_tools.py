@@ -107,7 +107,7 @@ def read_ras(port, seconds):
         with connection:
             connection.sendall(b"verbose status\n")
             part = b"-"
-            while part and len(answer) < MAX_RAS:
+            while part and len(answer) < MAX_RAS and time.monotonic() < deadline:
                 connection.settimeout(max(0.001, deadline - time.monotonic()))
                 part = connection.recv(MAX_RAS - len(answer))
                 answer += part
