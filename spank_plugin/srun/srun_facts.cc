@@ -30,16 +30,7 @@ namespace {
 // srun runs as the user.
 class FilesOfUser : public ProgramFiles {
  public:
-  // To open a FIFO or a device would do something, and to open data may fetch it from tape.
-  ProgramHead head(const std::string& path) const override {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-    const bool may_start = (status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0;
-    const Descriptor file(may_start ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1);
-    std::array<char, kProgramHead> buffer;
-    const auto count = file.is_open() ? ::read(file.get(), buffer.data(), buffer.size()) : 0;
-    return std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  }
+  ProgramHead head(const std::string& path) const override { return head_of_program(path); }
 };
 
 // getopt takes the beginning of a long option for all of it.
@@ -119,6 +110,20 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
 }
 
 }  // namespace
+
+// To open a FIFO or a device would do something, and to open data may fetch it from tape. O_PATH opens neither, and the
+// second open takes the file that was examined, also where another one has its name by now.
+ProgramHead head_of_program(const std::string& path) {
+  struct stat status {};
+  const Descriptor examined(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (!examined.is_open() || ::fstat(examined.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  if ((status.st_mode & (S_IXUSR | S_IXGRP | S_IXOTH)) == 0) return "";
+  const auto same = cat({"/proc/self/fd/", std::to_string(examined.get())});
+  const Descriptor file(::open(same.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a lease of the file would wait
+  std::array<char, kProgramHead> buffer;
+  const auto count = file.is_open() ? ::read(file.get(), buffer.data(), buffer.size()) : 0;
+  return std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+}
 
 std::vector<std::string> own_command_line() {
   constexpr std::size_t kMost = 4 << 20;  // more than Linux takes

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/activation/activation_rules.h"
+#include "core/program/program_files.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 #include "probe/deadline.h"
@@ -22,6 +23,9 @@ Result<Value> call_in_time(std::string_view what, std::function<Result<Value>()>
   auto result = call_with_deadline<Value>(what, work, deadline);
   return result || result.error().code != ErrorCode::kUnavailable ? std::move(result) : work();
 }
+
+// What ProgramFiles::head() answers. Opens executable regular files alone.
+ProgramHead head_of_program(const std::string& path);
 
 // /proc/self/cmdline, without its first word.
 std::vector<std::string> own_command_line();
