@@ -136,6 +136,32 @@ TEST_F(PlugstackFile, IsNextToSlurmConfOrAtPlugStackConfig) {
   EXPECT_EQ(find_slurm_files(environment, path_).plugstack, cat({path_, "/run/slurm/conf/plugstack.conf"}));
 }
 
+// SLURM_CONF is the user's, and may name anything. A FIFO without a writer would be waited for.
+TEST_F(PlugstackFile, AFileWithoutAnEndIsNotReadToItsEnd) {
+  Environment environment;
+  environment.set("SLURM_CONF", "/dev/zero");
+  const auto files = find_slurm_files(environment);
+  ASSERT_EQ(files.troubles.size(), 1U);
+  EXPECT_NE(files.troubles[0].find("/dev/zero is larger than 8 MiB"), std::string::npos);
+  EXPECT_EQ(look_at_plugin(files).troubles, files.troubles);
+  EXPECT_EQ(look_at_plugin({.plugstack = "/dev/zero", .plugin_dir = {}}).troubles[0], files.troubles[0]);
+
+  const auto fifo = cat({path_, "/fifo"});
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  environment.set("SLURM_CONF", fifo);
+  EXPECT_TRUE(find_slurm_files(environment).troubles.empty());
+  std::filesystem::rename(fifo, path_ + "/spank_bootstrap.so");
+  EXPECT_NE(read("optional spank_bootstrap.so\n").trouble.find("is not a plugin of slurm-bootstrap"), std::string::npos);
+}
+
+TEST_F(PlugstackFile, OfManyWrongLinesTheFirstOnesAreNamed) {
+  std::string text;
+  for (int line = 0; line < 1000; ++line) text += "nonsense\n";
+  const auto found = read(text + "optional /lib/spank_bootstrap.so\n");
+  EXPECT_EQ(found.troubles.size(), 8U);
+  EXPECT_EQ(found.path, "/lib/spank_bootstrap.so");
+}
+
 TEST_F(PlugstackFile, IsReadFromTheOutputOfScontrol) {
   auto files =
       read_slurm_config("PluginDir = /lib/slurm\nPlugStackConfig  = (null)\nSLURM_CONF = /opt/etc/slurm.conf\n");

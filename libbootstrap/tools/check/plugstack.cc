@@ -4,6 +4,7 @@
 // Slurm's own reader is src/common/spank.c (plugstack.c before 23.11): _spank_stack_load, _plugin_stack_parse_line.
 #include "tools/check/plugstack.h"
 
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <glob.h>
 #include <strings.h>
@@ -13,7 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -30,7 +31,8 @@ constexpr int kMostIncludes = 16;  // of each other: Slurm itself has no limit
 // spank_plugin/spank_hooks.cc
 constexpr std::string_view kMark = "slurm-bootstrap plugin ";
 constexpr std::string_view kMarkOfSlurm = " for Slurm ";
-constexpr std::streamoff kMostOfPlugin = 8 << 20;  // what is loaded comes first, and debug information after it
+constexpr std::size_t kMostOfPlugin = 8 << 20;  // what is loaded comes first, and debug information after it
+constexpr std::size_t kMostOfConfig = 8 << 20;  // of a slurm.conf that names each node of a large cluster: 1 MiB
 
 // Plugins whose place counts, by the name of the file. Slurm calls each hook of all plugins in the order of the lines,
 // and our variables are set in task_init.
@@ -70,21 +72,34 @@ std::string in_folders(const std::string& plugin, const std::string& folders) {
   return plugin;
 }
 
+// The error is in errno. A user's variable may name any file: a FIFO that nobody writes to is empty.
+std::optional<std::string> beginning_of(const std::string& path, std::size_t most) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.is_open()) return std::nullopt;
+  auto text = read_whole(file.get(), most);
+  return text ? std::optional(std::move(*text)) : std::nullopt;
+}
+
+// What is wrong goes to `troubles`. Slurm takes a missing file for an empty one.
+std::string read_config(const std::string& path, std::vector<std::string>& troubles) {
+  auto text = beginning_of(path, kMostOfConfig);
+  if (!text && errno != ENOENT) troubles.push_back(cat({path, ": ", std::strerror(errno)}));
+  if (text && text->size() > kMostOfConfig) {
+    troubles.push_back(cat({path, " is larger than 8 MiB, and was not read further; is it the right file?"}));
+  }
+  return text ? std::move(*text) : std::string();
+}
+
 class Reader {
  public:
   Reader(LocalPlugin& found, std::string folders) : found_(found), folders_(std::move(folders)) {}
 
   void read(const std::string& path, int depth) {
-    std::ifstream file(path);
-    if (!file) {
-      // Slurm takes a missing file for an empty one.
-      if (errno != ENOENT) found_.troubles.push_back(cat({path, ": ", std::strerror(errno)}));
-      return;
-    }
     const auto before = lines_;
-    std::string line;
-    for (unsigned number = 1; std::getline(file, line); ++number) {
-      take(path, cat({path, ":", std::to_string(number), ": "}), words_of(line), depth);
+    const auto text = read_config(path, found_.troubles);
+    unsigned number = 0;
+    for (const auto line : split(text, '\n')) {
+      take(path, cat({path, ":", std::to_string(++number), ": "}), words_of(line), depth);
     }
     const auto distrust = distrust_of_writers(path);
     if (lines_ > before && !distrust.empty()) found_.troubles.push_back(cat({path, ": ", distrust}));
@@ -112,8 +127,8 @@ class Reader {
     for (const auto& rule : kOrder) {
       if (::fnmatch(rule.pattern, name_of(plugin).c_str(), 0) != 0) continue;
       const auto line = cat({place, plugin, " ", rule.why, "; "});
-      if (lines_ == 0 && !rule.is_before_us) before_us_.push_back(line);
-      if (lines_ > 0 && rule.is_before_us) found_.troubles.push_back(cat({line, "move this line before ", own_place_}));
+      if (lines_ == 0 && !rule.is_before_us && before_us_.size() < kMostTroubles) before_us_.push_back(line);
+      if (lines_ > 0 && rule.is_before_us) complain(line, cat({"move this line before ", own_place_}));
     }
   }
 
@@ -136,13 +151,12 @@ class Reader {
   }
 
   void read_plugin(const std::string& place) {
-    std::ifstream file(found_.path, std::ios::binary | std::ios::ate);
-    if (!file) {
+    const auto read = beginning_of(found_.path, kMostOfPlugin);
+    if (!read) {
       found_.trouble = cat({place, found_.path, ": ", std::strerror(errno)});
       return;
     }
-    std::string content(static_cast<std::size_t>(std::clamp<std::streamoff>(file.tellg(), 0, kMostOfPlugin)), '\0');
-    file.seekg(0).read(content.data(), std::ssize(content));
+    const std::string& content = *read;
     const auto at = content.find(kMark);
     const auto text = at == std::string::npos ? std::string() : content.substr(at + kMark.size(), 64);
     const auto middle = text.find(kMarkOfSlurm);
@@ -173,7 +187,9 @@ class Reader {
     ::globfree(&files);
   }
 
-  void complain(const std::string& place, std::string_view what) { found_.troubles.push_back(cat({place, what})); }
+  void complain(const std::string& place, std::string_view what) {
+    if (found_.troubles.size() < kMostTroubles) found_.troubles.push_back(cat({place, what}));
+  }
 
   static constexpr std::size_t kMostTroubles = 8;
   static constexpr std::string_view kByName = "in a folder of *.conf files their names decide the order";
@@ -215,9 +231,10 @@ SlurmFiles find_slurm_files(const Environment& environment, const std::string& r
   }
   const auto place = std::find_if(places.begin(), places.end(), exists);
   if (place == places.end()) return {};
-  std::ostringstream config;
-  config << std::ifstream(*place).rdbuf();
-  return files_of(config.str(), *place);
+  std::vector<std::string> troubles;
+  auto files = files_of(read_config(*place, troubles), *place);
+  files.troubles = std::move(troubles);
+  return files;
 }
 
 SlurmFiles read_slurm_config(const std::string& text) { return files_of(text, value_of(text, "SLURM_CONF")); }
@@ -225,6 +242,7 @@ SlurmFiles read_slurm_config(const std::string& text) { return files_of(text, va
 LocalPlugin look_at_plugin(const SlurmFiles& files) {
   LocalPlugin found;
   found.plugstack = files.plugstack;
+  found.troubles = files.troubles;
   if (!files.plugstack.empty()) Reader(found, files.plugin_dir).read(files.plugstack, 0);
   return found;
 }

@@ -13,6 +13,7 @@ namespace bootstrap {
 struct SlurmFiles {
   std::string plugstack;   // empty: no slurm.conf was found
   std::string plugin_dir;  // folders for plugins without a path, separated by colons; may be empty
+  std::vector<std::string> troubles = {};  // with slurm.conf
 };
 
 // From SLURM_CONF, or the usual places. `root` is put before every path: for tests.
