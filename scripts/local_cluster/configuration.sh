@@ -106,9 +106,14 @@ write_mpi_conf() {
   printf 'PMIxCollFence=ring\n' >"$cluster_state/etc/mpi.conf"
 }
 
-# /etc/hosts, passwd, shadow and group that the hosts see in place of the machine's.
+# /etc of the hosts. A mount over one file would be gone once the machine's file is replaced, as useradd does. Without hidden
+# files: etckeeper's history may be large.
 write_host_files() {
-  local folder=$cluster_state/hosts i=0 name
+  local folder=$cluster_state/hosts/etc i=0 name
+  mkdir "$folder"
+  cp -a --one-file-system /etc/* "$folder/"
+  rm -f "$folder"/{hosts,hostname,passwd,shadow,group} # a link would lead to the machine's
+  : >"$folder/hostname"
   {
     printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n10.20.0.1 head\n'
     while read -r name; do
@@ -124,7 +129,7 @@ write_host_files() {
   # A second group, as most users of a real cluster have one.
   printf 'alice:x:10001:\nbob:x:10002:\nlab:x:10000:alice,bob\n' >>"$folder/group"
   { printf 'head\n' && node_names; } | while read -r name; do
-    printf '%s\n' "$name" >"$folder/hostname.$name"
+    printf '%s\n' "$name" >"$cluster_state/hosts/hostname.$name"
   done
 }
 

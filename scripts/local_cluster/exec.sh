@@ -42,7 +42,7 @@ run_on_host() {
   local host=$1 user=$2 enter passwd_entry uid gid home shell variables terminal=no
   shift 2
   host_prefix "$host" --no-fork
-  passwd_entry=$(grep "^$user:" "$cluster_state/hosts/passwd") ||
+  passwd_entry=$(grep "^$user:" "$cluster_state/hosts/etc/passwd") ||
     fail "looked for user $user in cluster $cluster_name, who does not exist; use alice, bob or root"
   IFS=: read -r _ _ uid gid _ home shell <<<"$passwd_entry"
   variables=("HOME=$home" "USER=$user" "LOGNAME=$user" "SHELL=$shell" "TERM=${TERM:-dumb}"

@@ -98,7 +98,7 @@ show_slurm() {
 }
 
 make_mounts() {
-  local stage=$cluster_state/hosts/$host real_cgroup='' folder file
+  local stage=$cluster_state/hosts/$host real_cgroup=''
   if [[ ${cgroup_version?} == v1 && $host != head ]]; then
     # Kept reachable through the stage: a new /sys hides the cgroups mounted below the old one.
     mkdir -p "${device_cgroup:?}/$host"
@@ -120,10 +120,8 @@ make_mounts() {
   install -d -m 1777 "$stage/run/lock"
   show_slurm "$stage"
   make_devices "$stage/dev"
-  for file in hosts passwd shadow group; do
-    mount --bind "$cluster_state/hosts/$file" "/etc/$file"
-  done
-  [[ ! -e /etc/hostname ]] || mount --bind "$cluster_state/hosts/hostname.$host" /etc/hostname
+  mount --bind "$cluster_state/hosts/etc" /etc
+  mount --bind "$cluster_state/hosts/hostname.$host" /etc/hostname
   # Commands that lose SLURM_CONF still find the configuration of this cluster, and never the machine's.
   [[ ! -d /etc/slurm ]] || mount --bind "$cluster_state/etc" /etc/slurm
   # A sysfs of this network namespace: /sys/class/net is read by communication libraries.

@@ -79,6 +79,19 @@ def test_up_ended_while_init_begins_waits_for_it(cluster_factory, tmp_path):
     assert cluster.traces() == []
 
 
+def test_users_stay_when_the_machine_replaces_its_files(cluster_factory, tmp_path):
+    """As useradd does, by a rename; on a copy of /etc, which takes the place of the machine's for `up` alone."""
+    cluster = cluster_factory("replaced")
+    steps = """cp -a /etc "$1" && mount --bind "$1/etc" /etc && "$2" up --name "$3" --no-plugin && cd /etc
+        for file in hosts passwd shadow group; do cp -a $file $file+ && mv $file+ $file || exit; done"""
+    subprocess.run(["unshare", "--mount", "sh", "-c", steps, "-", tmp_path, SCRIPT, cluster.name], check=True)
+    assert cluster.run(["id", "-un"]).stdout == "alice\n"
+    done = cluster.run(["srun", "-N2", "id", "-Gn"])
+    assert (done.stdout, done.stderr) == ("alice lab\n" * 2, "")
+    assert cluster.run(["getent", "ahosts", "node002"]).stdout
+    assert cluster.close() == ""
+
+
 def test_down_of_nothing_is_no_error(cluster_factory):
     done = cluster_factory("never").script("down")
     assert done.returncode == 0 and "no cluster" in done.stderr
