@@ -74,10 +74,17 @@ def port_behind_colon(address):
     return number_in(address.rpartition(":")[2], 0xffff) if ":" in address else None
 
 
-def framework_in(maps):
-    """By the files that /proc/PID/maps shows; empty: none that is known."""
-    names = {line.rpartition("/")[2] for line in maps.split("\n") if "/" in line}
-    return next((framework for framework, prefixes in FRAMEWORKS if any(name.startswith(prefixes) for name in names)), "")
+def framework_in(lines):
+    """By the files that the lines of /proc/PID/maps show; empty: none that is known. Reads no further than it must."""
+    best, last = len(FRAMEWORKS), ""
+    for line in lines:
+        name = line.rpartition("/")[2] if "/" in line else ""
+        if name not in ("", last):
+            best = next((place for place in range(best) if name.startswith(FRAMEWORKS[place][1])), best)
+        if best == 0:
+            break
+        last = name
+    return FRAMEWORKS[best][0] if best < len(FRAMEWORKS) else ""
 
 
 def version_in(path):
@@ -87,10 +94,10 @@ def version_in(path):
     return ([""] + [".".join(parts) for parts in numbers if len(parts) == 3 and all(parts)])[-1]
 
 
-def nccl_in(maps):
-    """The first libnccl of /proc/PID/maps: its device and inode, the release in its path, and its address; None: there is
-    none."""
-    for line in maps.split("\n"):
+def nccl_in(lines):
+    """The first libnccl in the lines of /proc/PID/maps: its device and inode, the release in its path, and its address; None:
+    there is none."""
+    for line in lines:
         words = line.split(None, 5)
         if len(words) == 6 and words[5].rpartition("/")[2].startswith("libnccl.so"):
             address = int(words[0].partition("-")[0], 16)
@@ -98,10 +105,10 @@ def nccl_in(maps):
     return None
 
 
-def parse_tcp(text, inodes):
-    """Of /proc/PID/net/tcp or tcp6, the sockets with these inodes: state, own port and remote port."""
+def parse_tcp(lines, inodes):
+    """Of the lines of /proc/PID/net/tcp or tcp6, the sockets with these inodes: state, own port and remote port."""
     sockets = {}
-    for words in map(str.split, text.split("\n")):
+    for words in map(str.split, lines):
         if len(words) > 9 and words[9] in inodes:
             # "0100007F:1F90" has the port in hexadecimal behind its colon.
             own, remote = (int(address.rpartition(":")[2], 16) for address in words[1:3])

@@ -32,24 +32,36 @@ CALLS = {
 READS, WRITES = CALLS.get(os.uname().machine, ((), ()))
 
 
-def read_proc(pid, name, limit=MAX_TEXT, offset=0):
+def read_parts(pid, name, limit=MAX_TEXT, offset=0):
     """What can be read."""
-    parts, left = [], limit
     try:
         descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
-        return ""
+        return
     try:
         if offset:
             os.lseek(descriptor, offset, os.SEEK_SET)
-        while left:
-            parts.append(os.read(descriptor, min(left, 65536)))
-            left = left - len(parts[-1]) if parts[-1] else 0
+        while limit:
+            part = os.read(descriptor, min(limit, 65536))
+            limit = limit - len(part) if part else 0
+            yield part
     except OSError:
         pass
     finally:
         os.close(descriptor)
-    return b"".join(parts).decode("latin-1")
+
+
+def read_proc(pid, name, limit=MAX_TEXT, offset=0):
+    return b"".join(read_parts(pid, name, limit, offset)).decode("latin-1")
+
+
+def read_lines(pid, name):
+    """One after the other: a list of maps can be megabytes, in the memory of the job."""
+    rest = b""
+    for part in read_parts(pid, name):
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line.decode("latin-1")
 
 
 def read_stat(pid):
@@ -97,7 +109,7 @@ def read_process(pid, stat):
     if stat.state != "Z" and not stays_in_disk_wait(pid, stat.state):
         words = read_proc(pid, "cmdline").rstrip("\0").split("\0")
         variables = read_environ(pid)
-        framework = framework_in(read_proc(pid, "maps"))
+        framework = framework_in(read_lines(pid, "maps"))
     return SimpleNamespace(pid=pid, parent=stat.parent, name=stat.name, words=words, framework=framework,
                            # Of torchrun, mpirun and others; empty: none.
                            rank=value_of(variables, "RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
@@ -129,7 +141,7 @@ class Sockets:
             self.inodes[pid] = {target[len("socket:["):-1] for target in targets if target.startswith("socket:[")}
         inodes = set().union(*self.inodes.values())
         for name in ("net/tcp", "net/tcp6") if inodes else ():
-            self.found.update(parse_tcp(read_proc(pids[0], name), inodes))
+            self.found.update(parse_tcp(read_lines(pids[0], name), inodes))
 
     def of(self, pids):
         inodes = set().union(*(self.inodes[pid] for pid in pids))
@@ -184,8 +196,7 @@ def add_wait(rank):
 
 
 def add_libraries(rank):
-    maps = read_proc(rank.pid, "maps")
-    rank.framework, nccl = framework_in(maps), nccl_in(maps)
+    rank.framework, nccl = framework_in(read_lines(rank.pid, "maps")), nccl_in(read_lines(rank.pid, "maps"))
     if nccl:
         rank.nccl_file, rank.nccl_version = nccl.file, nccl.version
         # `map_files` would open a file of the task. Its memory has the same bytes, with the build id in the first page.
@@ -281,17 +292,16 @@ def look_at_main_process(task):
     return rank
 
 
-def look_at_task(task, launchers):
-    """Looks twice, a second apart, at the task's ranks."""
-    for _ in range(2):
-        tree = read_process_tree(task.pid)
-        before = [read_moment(process.pid) for process in tree]
-        time.sleep(BETWEEN_LOOKS)
-        sockets = Sockets([process.pid for process in tree])
-        ranks = [look_at_rank(task, processes, tree, before, sockets) for processes in find_ranks(tree, launchers)]
-        if all(rank.state != "X" for rank in ranks):
-            break  # else a shell continues after its program has ended: look again
-    return [rank for rank in ranks if rank.state != "X"]
+def begin_look(task):
+    """Returns what end_look() compares with, BETWEEN_LOOKS later."""
+    tree = read_process_tree(task.pid)
+    return tree, [read_moment(process.pid) for process in tree]
+
+
+def end_look(task, tree, before, launchers):
+    """The task's ranks."""
+    sockets = Sockets([process.pid for process in tree])
+    return [look_at_rank(task, processes, tree, before, sockets) for processes in find_ranks(tree, launchers)]
 
 
 def task_at(node, pid, rank, local_rank):

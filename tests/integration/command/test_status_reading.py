@@ -4,6 +4,7 @@
 
 import os
 import re
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from node_look import parse_task_list  # noqa: E402
 from other_tools import add_stacks, explain_stack_failure, parse_gpu_use, parse_stack, refuse_ras  # noqa: E402
 from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
 from plain_text import quoted  # noqa: E402
-from read_task import task_at  # noqa: E402
+from read_task import read_lines, task_at  # noqa: E402
 from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
 from step_choice import ChosenStep, Refusal, choose_step, find_step, parse_jobs, parse_step_argument, parse_steps, refuse_job  # noqa: E402
 
@@ -52,9 +53,9 @@ def test_libraries():
             "7f02-7f03 r-xp 00000000 fe:00 43 /usr/lib/libmpi.so.40\n"
             "7f03-7f04 r-xp 00000000 fe:00 44 /usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so\n"
             "7ffe-7fff rw-p 00000000 00:00 0 [stack]\n")
-    assert framework_in(maps) == "PyTorch"
-    assert nccl_in(maps) == SimpleNamespace(file="fe:00 42", version="2.26.5", address=0x7f00)
-    assert framework_in("x /usr/lib/libc.so.6\n") == "" and nccl_in("x /usr/lib/libc.so.6\n") is None
+    assert framework_in(maps.split("\n")) == "PyTorch"
+    assert nccl_in(maps.split("\n")) == SimpleNamespace(file="fe:00 42", version="2.26.5", address=0x7f00)
+    assert framework_in(["x /usr/lib/libc.so.6", ""]) == "" and nccl_in(["x /usr/lib/libc.so.6", ""]) is None
 
 
 def test_tcp_sockets():
@@ -63,7 +64,7 @@ def test_tcp_sockets():
             "   1: 0101140A:733C 0201140A:9C40 01 00000000:00000000 00:00000000 00000000 10001        0 12 1 0\n"
             "   2: 0101140A:9C42 0201140A:733C 01 00000000:00000000 00:00000000 00000000 10002        0 99 1 0\n"
             "broken line\n")
-    assert parse_tcp(text, {"11", "12", "13"}) == {"11": ("0A", 29500, 0), "12": ("01", 29500, 40000)}
+    assert parse_tcp(text.split("\n"), {"11", "12", "13"}) == {"11": ("0A", 29500, 0), "12": ("01", 29500, 40000)}
 
 
 def test_waits():
@@ -146,13 +147,95 @@ def test_the_workers_of_a_task_are_dumped_at_once(tmp_path):
 def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
     given, look = [], 0.1
     for name, value in (("find_tasks", lambda *_: [task_at("node001", 12, 0, 0)]), ("LOOK_LIMIT", look),
-                        ("look_at_task_in_steps", lambda *_: time.sleep(60)), ("write_all", lambda *_: None),
+                        ("look_at_tasks", lambda *_: time.sleep(60)), ("write_all", lambda *_: None),
                         ("ask_ras", lambda ranks, node, seconds: given.append(seconds) or [])):
         monkeypatch.setattr(node_look, name, value)
     for name, value in (("SLURMD_NODENAME", "node001"), ("SLURM_NODEID", "0")):
         monkeypatch.setenv(name, value)
     node_look.main("", "", "", "12", "0", "0", "ras", "scontrol", "-")
     assert 0 < given[0] <= node_look.TOTAL_LIMIT - look
+
+
+@pytest.fixture
+def crowded(monkeypatch):
+    """The looking process of a node with 128 tasks, all of them one process; and a number for each child that it starts."""
+    numbers, start_look = [], node_look.start_look
+
+    def count(work):
+        numbers.append(len(numbers))
+        return start_look(work)
+
+    with subprocess.Popen(["sleep", "600"]) as program:
+        tasks = [task_at("node001", program.pid, rank, rank) for rank in range(128)]
+        for name, value in (("find_tasks", lambda *_: tasks), ("start_look", count), ("LIFETIME", 120), ("LOOK_LIMIT", 60)):
+            monkeypatch.setattr(node_look, name, value)
+        monkeypatch.setenv("SLURMD_NODENAME", "node001")
+        yield numbers
+        program.kill()
+
+
+def ranks_of_look(capfd, py_spy="-"):
+    node_look.main("", "", "", "12", "0", "0", "-", "scontrol", py_spy)
+    state = StepState()
+    assert not state.add_lines(capfd.readouterr().out)
+    return {rank.rank: rank for rank in state.ranks}
+
+
+@pytest.mark.parametrize("py_spy, most", [("-", 32), ("/nonexistent/py-spy", 16)])
+def test_a_node_of_many_tasks_has_few_looking_processes(crowded, capfd, py_spy, most):
+    ranks = ranks_of_look(capfd, py_spy)
+    assert list(ranks) == list(range(128)) and not any(rank.unread for rank in ranks.values())
+    assert all(rank.program == "sleep" and rank.memory_kib for rank in ranks.values())
+    assert len(crowded) == most  # each of them lives for the whole look
+
+
+def test_a_child_that_is_held_gives_the_rest_of_its_tasks_to_another(crowded, capfd, monkeypatch, tmp_path):
+    """No test can lock the memory of a process."""
+    begin, held = node_look.begin_look, tmp_path / "held"
+
+    def wait_at_40(task):
+        if task.rank == 40:
+            held.write_text(str(os.getpid()))
+            time.sleep(60)
+        return begin(task)
+
+    for name, value in (("begin_look", wait_at_40), ("is_held", lambda pid: pid == int(held.read_text())), ("LOOK_LIMIT", 8)):
+        monkeypatch.setattr(node_look, name, value)
+    ranks = ranks_of_look(capfd)
+    assert list(ranks) == list(range(128)) and len(crowded) == 33
+    assert {rank.rank: rank.unread for rank in ranks.values() if rank.unread} == {40: node_look.NO_ANSWER}
+
+
+def test_what_no_memory_is_needed_for_is_known_of_all_tasks(crowded, capfd, monkeypatch):
+    monkeypatch.setattr(node_look, "begin_look", lambda task: time.sleep(60))  # also in the child that takes over
+    monkeypatch.setattr(node_look, "LOOK_LIMIT", 4)
+    ranks = ranks_of_look(capfd)
+    assert all(rank.program == "sleep" and rank.unread == node_look.NO_ANSWER for rank in ranks.values()) and len(ranks) == 128
+
+
+def test_a_stack_that_had_no_turn_has_its_reason(crowded, capfd, monkeypatch):
+    monkeypatch.setattr(node_look, "add_stacks", lambda ranks, py_spy: time.sleep(60))
+    monkeypatch.setattr(node_look, "LOOK_LIMIT", 4)
+    ranks = ranks_of_look(capfd, "py-spy")
+    reasons = [rank.stack_trouble.partition(": ")[2] for rank in ranks.values()]
+    assert reasons == ["it did not answer within 2 s"] * 16 + ["the other tasks of its node took all the time"] * 112
+
+
+def test_a_defect_costs_its_own_task_alone(crowded, capfd, monkeypatch):
+    begin = node_look.begin_look
+    monkeypatch.setattr(node_look, "begin_look", lambda task: begin(task) if task.rank != 40 else 1 / 0)
+    unread = {number: rank.unread for number, rank in ranks_of_look(capfd).items() if rank.unread}
+    assert unread == {40: "the look at it failed: ZeroDivisionError('division by zero')"}
+
+
+def test_lines_of_proc_are_read_one_after_the_other(monkeypatch):
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert [line.split()[0] for line in read_lines("self", "maps") if "libc.so" in line] == \
+        [line.split()[0] for line in lines if "libc.so" in line]
+    taken = []
+    few = (taken.append(line) or line for line in ["a /x/libmpi.so.40", "b /x/libmpi.so.40", "c /x/libtorch.so", "d /x/libtorch.so"])
+    assert framework_in(few) == "PyTorch" and len(taken) == 3
 
 
 def test_processes_of_nvidia_smi():
