@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import tarfile
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 
 import pytest
 
@@ -277,3 +279,18 @@ def test_a_release_takes_no_folder_that_holds_something(tmp_path):
         done = subprocess.run([REPOSITORY / "scripts/release", "--dry-run", "--out", out], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 2 and "is no empty folder; name one" in done.stderr, done.stderr
     assert (tmp_path / "kept").exists()
+
+
+def test_a_release_runs_no_tool_but_the_pinned_ones(tmp_path, monkeypatch, capfd):
+    """Files with the right names and releases, and other bytes, as a changed index would give."""
+    loader = SourceFileLoader("release", str(REPOSITORY / "scripts/release"))
+    release = module_from_spec(spec_from_loader("release", loader))
+    loader.exec_module(release)
+    pins = re.findall(r"^(\S+)==(\S+)", release.TOOLS.read_text(), re.MULTILINE)
+    for name, version in pins:
+        (tmp_path / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").write_text("another")
+    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match="which make the wheel"):
+        release.make_tools(tmp_path / "tools")
+    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err

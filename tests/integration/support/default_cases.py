@@ -119,6 +119,7 @@ ROWS: dict[str, int | str] = {
     "test_debian": 0,
     "test_framework_environments": 0,
     "test_packages": 0,
+    "test_packages::test_a_release_runs_no_tool_but_the_pinned_ones": 1,
     "test_packages::test_a_release_takes_no_folder_that_holds_something": 1,
     "test_packages::test_the_plugin_needs_its_release_of_slurm": 1,
     "test_scaling_report": 0,
