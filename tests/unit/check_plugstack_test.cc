@@ -151,7 +151,8 @@ TEST_F(PlugstackFile, AFileWithoutAnEndIsNotReadToItsEnd) {
   environment.set("SLURM_CONF", fifo);
   EXPECT_TRUE(find_slurm_files(environment).troubles.empty());
   std::filesystem::rename(fifo, path_ + "/spank_bootstrap.so");
-  EXPECT_NE(read("optional spank_bootstrap.so\n").trouble.find("is not a plugin of slurm-bootstrap"), std::string::npos);
+  EXPECT_NE(read("optional spank_bootstrap.so\n").trouble.find("is not a plugin of slurm-bootstrap"),
+            std::string::npos);
 }
 
 TEST_F(PlugstackFile, OfManyWrongLinesTheFirstOnesAreNamed) {

@@ -11,8 +11,8 @@ namespace bootstrap {
 
 // Where Slurm's own files are on this machine.
 struct SlurmFiles {
-  std::string plugstack;   // empty: no slurm.conf was found
-  std::string plugin_dir;  // folders for plugins without a path, separated by colons; may be empty
+  std::string plugstack;                   // empty: no slurm.conf was found
+  std::string plugin_dir;                  // folders for plugins without a path, separated by colons; may be empty
   std::vector<std::string> troubles = {};  // with slurm.conf
 };
 
