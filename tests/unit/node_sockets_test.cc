@@ -123,7 +123,7 @@ TEST(NodeBarrier, TakesNoStrangerAfterTheDeadline) {
   EXPECT_EQ(std::count_if(strangers.begin(), strangers.end(), is_closed_by_other_side), 50);
 }
 
-// Nobody takes the connections here, and the queue is full. SIGALRM fails the test.
+// No process takes the connections here, and the queue is full. SIGALRM fails the test.
 TEST(NodeBarrier, AGuestDoesNotWaitForAFullQueue) {
   const Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};

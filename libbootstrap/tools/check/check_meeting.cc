@@ -29,7 +29,7 @@ constexpr milliseconds kLeastAttempt(100);  // the last one must have the time t
 constexpr int kClockReadings = 4;           // the quickest one counts
 
 constexpr std::size_t kMostStrangers = 64;  // connections beyond one for each rank
-constexpr int kMostInTurn = 32;             // of a port; two ports fill the place of strangers once, so each gets heard
+constexpr int kMostInTurn = 32;  // of a port; two ports fill the place of strangers once, so each request is read
 constexpr std::uint64_t kOwnFiles = 64;
 constexpr std::size_t kLongestVersion = 32;
 

@@ -72,7 +72,7 @@ std::string in_folders(const std::string& plugin, const std::string& folders) {
   return plugin;
 }
 
-// The error is in errno. A user's variable may name any file: a FIFO that nobody writes to is empty.
+// The error is in errno. A user's variable may name any file: a FIFO without a writer is empty.
 std::optional<std::string> beginning_of(const std::string& path, std::size_t most) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.is_open()) return std::nullopt;

@@ -189,7 +189,7 @@ def test_a_node_of_many_tasks_has_few_looking_processes(crowded, capfd, py_spy, 
     assert len(crowded) == most  # each of them lives for the whole look
 
 
-def test_a_child_that_is_held_gives_the_rest_of_its_tasks_to_another(crowded, capfd, monkeypatch, tmp_path):
+def test_a_child_that_waits_too_long_gives_its_other_tasks_to_another(crowded, capfd, monkeypatch, tmp_path):
     """No test can lock the memory of a process."""
     begin, held = node_look.begin_look, tmp_path / "held"
 
