@@ -52,6 +52,7 @@ GOALS = {
     "B3": ("512 tasks on 4 nodes, oversubscribed", "done, or a clean failure in the deadline"),
     "B4": ("scancel, Ctrl-C, time limit at random moments", "1,000 steps, all free within KillWait + 5 s"),
     "B5": ("steps while the plugin is switched on and off host by host", "500 steps, 0 half worlds"),
+    "B6": ("lines about nodes that have confirmed their tasks", "1,000 steps, 0 lines"),
 }
 
 

@@ -59,7 +59,7 @@ class ReportReceiver {
   Milliseconds now() const;
   Milliseconds wait_for() const;
   void wait();
-  void receive_all();
+  bool receive_all();  // false: some may be left
   void take(const Failure& failure);
   void take(const NodeReport& report, bool is_elsewhere);
   void act();
@@ -109,14 +109,15 @@ Milliseconds ReportReceiver::now() const {
 
 void ReportReceiver::run() {
   bool goes_on = true;
+  bool is_all_read = true;
   while (goes_on) {
     wait();
     goes_on = !is_ending_ && failed_waits_ <= kMostFailedWaits;
     if (is_looking_) is_looking_ = !signals_.find() && now() < kLongestLook;
-    receive_all();
+    is_all_read = receive_all();
     if (goes_on) act();
   }
-  if (!is_ended_by_srun_ && !signals_.was_signalled() && !kill_at_) act_on_receipts(true);
+  if (is_all_read && !is_ended_by_srun_ && !signals_.was_signalled() && !kill_at_) act_on_receipts(true);
   if (is_reported_ || !history_.first_arrival()) return;
   if (!was_job_looked_at_) (void)is_job_going_on();
   const auto sentence = history_.sentence(false);
@@ -146,13 +147,14 @@ void ReportReceiver::wait() {
 
 // In the order of arrival, which for srun is the order in which the tasks failed. Processes of the step's user may send
 // without end.
-void ReportReceiver::receive_all() {
+bool ReportReceiver::receive_all() {
   const auto until = now() + kLongestRead;
   while (const auto received = socket_.receive(!receipts_.has_passed_elsewhere())) {
     if (const auto* const failure = std::get_if<Failure>(&received->report)) take(*failure);
     if (const auto* const report = std::get_if<NodeReport>(&received->report)) take(*report, received->is_elsewhere);
-    if (now() >= until) return;
+    if (now() >= until) return false;
   }
+  return true;
 }
 
 void ReportReceiver::take(const Failure& failure) {

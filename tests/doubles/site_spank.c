@@ -7,6 +7,8 @@
 //                 OMP_NUM_THREADS that is there in task_init is the user's
 //   cray          PMI_CONTROL_PORT, as mpi/cray_shasta sets it: the first of the step's reserved ports
 //   uuids=ID,...  the lists of GPUs have the UUID of each GPU in place of its number, as where Slurm knows UUIDs
+//   late          SITE_LATE="HOOK NODE SECONDS" in the step's environment: HOOK, user_init or task_init, takes so long
+//                 on this node, as the import of an image does
 //   options       --bootstrap and --bootstrap-port, the names of ours: Slurm gives each name to the plugin that comes
 //                 first in plugstack.conf
 // SPDX-License-Identifier: Apache-2.0
@@ -162,9 +164,23 @@ static bool is_ordinary_step(spank_t spank) {
   return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < kFirstSpecialStep;
 }
 
+static void be_late(spank_t spank, const char* hook, int count, char** arguments) {
+  char wanted[kSize];
+  char name[kNumber];
+  char node[kSize];
+  char own[kSize];
+  unsigned seconds = 0;
+  if (argument("late", count, arguments) == NULL) return;
+  if (spank_getenv(spank, "SITE_LATE", wanted, sizeof wanted) != ESPANK_SUCCESS) return;
+  if (spank_getenv(spank, "SLURMD_NODENAME", own, sizeof own) != ESPANK_SUCCESS) return;
+  if (sscanf(wanted, "%15s %4095s %u", name, node, &seconds) != 3) return;
+  if (strcmp(name, hook) == 0 && strcmp(node, own) == 0) sleep(seconds);
+}
+
 // Slurm sets the step's list of GPUs before this hook.
 int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
   char ports[kSize];
+  be_late(spank, "user_init", count, arguments);
   name_gpus(spank, argument("uuids=", count, arguments));
   if (argument("cray", count, arguments) == NULL || !is_ordinary_step(spank)) return 0;
   if (spank_getenv(spank, "SLURM_STEP_RESV_PORTS", ports, sizeof ports) != ESPANK_SUCCESS) return 0;
@@ -175,6 +191,7 @@ int slurm_spank_user_init(spank_t spank, int count, char** arguments) {
 
 // Slurm sets the list of a task that it binds to GPUs before this hook.
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
+  be_late(spank, "task_init", count, arguments);
   name_gpus(spank, argument("uuids=", count, arguments));
   if (!is_ordinary_step(spank)) return 0;
   if (image[0] != '\0') enter_container(spank, count, arguments);

@@ -60,6 +60,31 @@ TEST(Receipts, NamesNodesThatAreSilentWhileTheirTasksRun) {
             std::string::npos);
 }
 
+TEST(Receipts, NamesSilentNodesOfAShortStepAtItsEnd) {
+  Receipts receipts(four_nodes());
+  receipts.add(report(Kind::kPassed, "node001"), true, 20);
+  receipts.add(report(Kind::kPassed, "node002"), true, 20);
+  receipts.add(report(Kind::kHello, "node003"), true, 20);
+  const auto started = [](Rank rank) { return rank < 8; };
+  EXPECT_TRUE(receipts.look(500, started, false).empty());
+  const auto said = receipts.look(500, started, true);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].find("node004 has not confirmed that its tasks got their ranks: the plugin's line is "), 0U)
+      << said[0];
+  EXPECT_TRUE(receipts.look(501, started, true).empty()) << "once";
+}
+
+// A node in its Prolog has not started a task, and from a single host it is not known whether UDP works.
+TEST(Receipts, AtTheEndNothingIsNamedThatMayHaveAnotherReason) {
+  Receipts receipts(four_nodes());
+  receipts.add(report(Kind::kPassed, "node001"), true, 20);
+  const auto first_node = [](Rank rank) { return rank < 2; };
+  EXPECT_TRUE(receipts.look(500, first_node, true).empty());
+  Receipts own(four_nodes());
+  own.add(report(Kind::kPassed, "node001"), false, 20);
+  EXPECT_TRUE(own.look(500, all_run, true).empty());
+}
+
 TEST(Receipts, WaitsForANodeWhosePrologRuns) {
   Receipts receipts(four_nodes());
   for (const auto* host : {"node001", "node002", "node003"}) receipts.add(report(Kind::kPassed, host), true, 20);

@@ -110,7 +110,8 @@ bool Receipts::is_unpassed(const Node& node, std::uint64_t now) const {
 
 std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has_started, bool is_last) {
   std::vector<std::string> sentences;
-  if (unsettled_ == 0 || !look_at_ || (now < *look_at_ && !is_last)) return sentences;
+  const bool is_time = is_last ? first_at_.has_value() : look_at_ && now >= *look_at_;
+  if (unsettled_ == 0 || !is_time) return sentences;
   std::vector<std::string> silent;
   std::vector<std::string> unpassed;
   for (auto& node : nodes_) {
@@ -118,7 +119,9 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
     const bool was_running = node.running_at && now >= *node.running_at + times_.look;
     if (!node.running_at && has_started(node.first_rank)) node.running_at = now;
     const bool is_late = node.never_set_at || (was_running && is_unpassed(node, now));
-    if (!is_late && !(was_running && is_silent(node, now))) continue;
+    // A hello is sent before the first task starts. So at the end of the step it does not come any more.
+    const bool never_comes = is_last && node.running_at && !node.hello_at && passed_elsewhere_at_;
+    if (!is_late && !never_comes && !(was_running && is_silent(node, now))) continue;
     node.is_named = true;
     --unsettled_;
     (is_late ? unpassed : silent).push_back(node.host);

@@ -66,7 +66,8 @@ class Receipts {
   // When look() has something to do. Nothing: all nodes have confirmed, or none will be named any more.
   std::optional<std::uint64_t> next_look() const;
 
-  // Sentences without a full stop about nodes that were not named before. Most looks have none. `is_last`: srun ends.
+  // Sentences without a full stop about nodes that were not named before. Most looks have none. `is_last`: the step has
+  // ended, and all reports were added.
   std::vector<std::string> look(std::uint64_t now, const HasStarted& has_started, bool is_last = false);
 
   // Once after a minute, where no other host has reported anything: UDP may be blocked. Empty at any other time.

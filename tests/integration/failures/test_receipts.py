@@ -63,6 +63,12 @@ def test_a_node_without_the_line_is_named(cluster, step):
     assert text.count("has not confirmed") == 1 and "node001" not in text.split("has not confirmed")[1], text
 
 
+def test_a_node_without_the_line_is_named_at_the_end_of_a_short_step(cluster):
+    with cluster.without_plugin("node003"):
+        done = cluster.run(["srun", *WORLD, "python3", "-c", "1"])
+    assert done.returncode == 0 and len(re.findall(NOT_CONFIRMED, done.stderr)) == 1, done.stderr
+
+
 @pytest.mark.parametrize("who", ["node", "srun"])
 def test_a_refusal_that_a_node_loses_ends_the_step(cluster, step, who):
     """The nodes with the plugin end their tasks; those of the third one run on, until srun ends the step."""

@@ -1,0 +1,56 @@
+"""The plugin of other versions, for hosts that do not have the same one."""
+
+# SPDX-License-Identifier: Apache-2.0
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from built_files import PLUGIN
+from harness import INSIDE, REPOSITORY
+
+FORMAT = 5  # of the messages from srun to the nodes
+RELEASE_1_0_0 = "30a1f7cf6aa75ef38c9477c17a0a706b9b2c6f2f"
+
+
+def build_folder(version):
+    folder = REPOSITORY / "build" / f"other-{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "source").mkdir(parents=True)
+    return folder
+
+
+def build(folder):
+    for line in (["cmake", "--preset", "release", "-B", folder / "build", "-DBUILD_TESTING=OFF"],
+                 ["cmake", "--build", folder / "build", "--target", "spank_bootstrap"]):
+        done = subprocess.run(line, cwd=folder / "source", capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return f"{INSIDE}/build/{folder.name}/build/{PLUGIN}"
+
+
+def build_1_0_0():
+    """The plugin as it was released."""
+    if subprocess.run(["git", "cat-file", "-e", RELEASE_1_0_0], cwd=REPOSITORY, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this repository does not have the history of 1.0.0")
+    folder = build_folder("1.0.0")
+    copy = f"git archive {RELEASE_1_0_0} | tar -x -C '{folder}/source'"
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", copy], cwd=REPOSITORY, check=True)
+    return build(folder)
+
+
+def build_other(version, decision_format):
+    """The plugin of another version, from the files of this one."""
+    folder = build_folder(version)
+    copy = f"git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C '{folder}/source'"
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", copy], cwd=REPOSITORY, check=True)
+    numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
+    header = "libbootstrap/include/bootstrap/bootstrap.h"
+    for path, old, new in (*((header, rf"(BOOTSTRAP_VERSION_{name}) \d+", rf"\1 {number}") for name, number in numbers.items()),
+                           ("libbootstrap/core/step/srun_messages.cc", f"kFormat = {FORMAT}", f"kFormat = {decision_format}")):
+        file = folder / "source" / path
+        text, count = re.subn(old, new, file.read_text(encoding="utf-8"))
+        assert count == 1, path
+        file.write_text(text, encoding="utf-8")
+    return build(folder)
