@@ -19,7 +19,9 @@ STEP = f"timeout 120 srun -Q -N1 -n{TASKS} --gres=gpu:{TASKS}"
 CALLS = {"user_init": range(1), "task_init": range(TASKS)}  # of each hook in a step
 GOALS = {"user_init": 1000, "task_init": 100}  # microseconds, for the median
 GOAL_OF_LARGEST = 10_000  # microseconds, with the largest environment that Linux accepts
-LARGEST = (16_000, 115)  # variables, and bytes of each: nearly 2 MiB, and as many as the plugin accepts
+# Variables, and bytes of each.
+MANY = (2_000, 40)
+LARGEST = (16_000, 115)  # nearly 2 MiB, and as many as the plugin accepts
 HOOKS_CLUSTER = ("--nodes", "1", "--gpus", str(TASKS), "--cpus", "64", "--plugin-args", "when=gpu")
 
 NODES, GPUS = 4, 8
@@ -32,34 +34,29 @@ class HookClock:
     """Steps that run one after another in one allocation, each under a plugstack.conf of its own with a clock before the plugin and one
     behind it.
 
-    The ways: `on`, `largest` with the largest environment, `off` with --bootstrap=off, `none` without the plugin, and `floor` with a
-    plugin in its place that calls spank_setenv in task_init as often as ours does, and no more."""
+    The ways: `on`, `many` and `largest` with more variables of the user's, `off` with --bootstrap=off, `none` without the plugin, and
+    `floor` with a plugin in its place that calls spank_setenv in task_init as often as ours does, and no more."""
 
     def __init__(self, cluster):
         self.cluster, self.times, etc = cluster, cluster.state / "log" / "times", cluster.state / "etc"
         for name in ("before", "after", "floor"):
             shutil.copy(built("tests/doubles/clock_spank.so"), etc / f"clock_{name}.so")  # the same file loaded twice is one plugin
         ours = (etc / "plugstack.conf").read_text().strip()
-        self.own_variables = self.count_own_variables(ours)
-        floor = f"optional {etc}/clock_floor.so setenv={self.own_variables}"
-        self.ways = {"on": (ours, ""), "largest": (ours, ""), "off": (ours, "--bootstrap=off"), "none": ("", ""),
-                     "floor": (floor, "")}
-        count, size = LARGEST
-        cluster.write_home("largest.env", "".join(f"export V{number:05}={'x' * (size - 8)}\n" for number in range(count)))
+        self.set_variables = self.count_set_variables(ours)
+        floor = f"optional {etc}/clock_floor.so setenv={self.set_variables}"
+        self.ways = {"on": (ours, "", None), "many": (ours, "", MANY), "largest": (ours, "", LARGEST), "off": (ours, "--bootstrap=off", None),
+                     "none": ("", "", None), "floor": (floor, "", None)}
+        for way, (_, _, more) in self.ways.items():
+            count, size = more or (0, 0)
+            cluster.write_home(f"{way}.env", "".join(f"export V{number:05}={'x' * (size - 8)}\n" for number in range(count)))
         self.ran = []  # by step id, the way of that step
 
-    def count_own_variables(self, line):
-        """Variables that each task gets for itself, in task_init; the others slurmstepd sets once for all tasks."""
+    def count_set_variables(self, line):
+        """Variables that our task_init adds to a task, or changes."""
         self.cluster.write_plugstack(line + "\n")
-        done = self.cluster.run(["srun", f"-n{TASKS}", f"--gres=gpu:{TASKS}", "--bootstrap=explain", "-l", "env"])
-        assert done.returncode == 0, done.stderr
-        values = defaultdict(set)
-        for line in done.stdout.splitlines():
-            name, separator, value = line.partition(": ")[2].partition("=")
-            if separator:
-                values[name].add(value)
-        own = {name for name, seen in values.items() if len(seen) > 1 and not name.startswith(("SLURM", "PMI"))}
-        return len(own | {"OMP_NUM_THREADS"})  # which depends on the task's cores, and so is its own, too
+        with_plugin, without = (variables(self.cluster, mode, f"-N1 -n{TASKS} --gres=gpu:{TASKS}") for mode in ("on", "off"))
+        ours = {name for name in with_plugin if name.startswith("SLURM_BOOTSTRAP") or not name.startswith("SLURM")}
+        return sum(without.get(name) != with_plugin[name] for name in ours)
 
     def run(self, count):
         """`count` steps with the plugin and some in each other way, in turn."""
@@ -68,10 +65,9 @@ class HookClock:
         with allocated(self.cluster, "-N1", f"-n{TASKS}", f"--gres=gpu:{TASKS}") as ask:
             for number in range(count):
                 for way in self.ways if number % CONTROL_EVERY == 0 else ["on"]:
-                    line, option = self.ways[way]
+                    line, option, _ = self.ways[way]
                     self.cluster.write_plugstack(f"{before}{line}\n{after}")
-                    step = f"{STEP} {option} true"
-                    answer = ask(f"{f'(. ~/largest.env; {step})' if way == 'largest' else step}; echo status $?")
+                    answer = ask(f"(. ~/{way}.env; {STEP} {option} true); echo status $?")
                     assert answer == ["status", "0"], f"step {len(self.ran)} ({way}): {' '.join(answer)}"
                     self.ran.append(way)
 
@@ -104,16 +100,17 @@ class HookClock:
 def measure_hooks(cluster, size):
     clock = HookClock(cluster)
     clock.run(size.steps)
-    took, own, cpus = clock.results(), clock.own_variables, os.cpu_count()
+    took, own, cpus = clock.results(), clock.set_variables, os.cpu_count()
     group = Group(f"Hooks in slurmstepd, {TASKS} tasks on a node, with Slurm's own part")
     floor = took["floor", "task_init"]
     group.add("task_init", "us", took["on", "task_init"], floor, f"{own} spank_setenv and nothing else", limit=GOALS["task_init"],
-              why_not=f"{own} variables are each task's own, and to set so many through spank_setenv and do nothing else took "
-                      f"{median(floor):.0f} us in steps in between; {TASKS} tasks do it at once on {cpus} CPUs")
+              why_not=f"to set so many variables through spank_setenv and do nothing else took {median(floor):.0f} us in steps in "
+                      f"between; {TASKS} tasks do it at once on {cpus} CPUs")
     group.add("task_init, step not set up", "us", took["off", "task_init"], took["none", "task_init"], "no plugin in its place")
     group.add("user_init", "us", took["on", "user_init"], limit=GOALS["user_init"],
               why_not=f"once for a node and step; the load was {os.getloadavg()[0]:.1f} on {cpus} CPUs")
     for hook in ("user_init", "task_init"):
+        group.add(f"{hook}, {MANY[0]:,} more variables", "us", took["many", hook], took["on", hook], "an ordinary environment")
         group.add(f"{hook}, 2 MB of environment", "us", took["largest", hook], took["on", hook], "an ordinary environment",
                   limit=GOAL_OF_LARGEST)
     return group
@@ -165,9 +162,9 @@ def measure_wall_time(cluster, size):
     return group
 
 
-def variables(cluster, mode):
+def variables(cluster, mode, shape="-N2 --ntasks-per-node=2 --gres=gpu:2"):
     """The environment of the first task of a step."""
-    step = ["srun", "-Q", "-N2", "--ntasks-per-node=2", "--gres=gpu:2", f"--bootstrap={mode}"]
+    step = ["srun", "-Q", *shape.split(), f"--bootstrap={mode}"]
     done = cluster.run([*step, "bash", "-c", "((SLURM_PROCID)) || env -0"])
     assert done.returncode == 0, done.stderr
     return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
