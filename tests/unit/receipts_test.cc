@@ -130,12 +130,17 @@ TEST(Receipts, GivesANodeThatSaidHelloAMinute) {
       << late[0];
 }
 
-TEST(Receipts, NamesANodeWhereATaskEndedWithoutItsRank) {
+TEST(Receipts, NamesNodesWhereTasksEndedWithoutTheirRanksTogether) {
   Receipts receipts(four_nodes());
-  for (const auto* host : {"node001", "node002", "node003"}) receipts.add(report(Kind::kPassed, host), true, 20);
-  receipts.add(report(Kind::kHello, "node004"), true, 20);
-  receipts.add(report(Kind::kNeverSet, "node004"), true, 30);
-  EXPECT_EQ(receipts.look(600, all_run).size() + receipts.look(2'100, all_run).size(), 1U);
+  for (const auto* host : {"node001", "node002"}) receipts.add(report(Kind::kPassed, host), true, 20);
+  for (const auto* host : {"node003", "node004"}) receipts.add(report(Kind::kHello, host), true, 20);
+  receipts.add(report(Kind::kNeverSet, "node003"), true, 9'000);
+  EXPECT_TRUE(receipts.look(9'010, all_run).empty());
+  receipts.add(report(Kind::kNeverSet, "node004"), true, 9'020);
+  ASSERT_EQ(receipts.next_look(), 9'500U);
+  const auto said = receipts.look(9'500, all_run);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said[0].find("node[003-004] have not confirmed that all of their tasks got their ranks"), 0U) << said[0];
 }
 
 TEST(Receipts, OfTwoComponentsOnOneNodeBothMustConfirm) {

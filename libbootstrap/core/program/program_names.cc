@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 
+#include "core/util/text.h"
+
 namespace bootstrap {
 namespace {
 

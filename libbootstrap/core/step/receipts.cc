@@ -82,9 +82,10 @@ void Receipts::add(const NodeReport& report, bool is_elsewhere, std::uint64_t no
       node.passed += std::min(report.tasks, node.tasks);
       break;
     case NodeReport::Kind::kNeverSet:
-      if (was_settled || node.never_set_at) break;
-      node.never_set_at = now;
-      look_at_ = std::min(look_at_.value_or(UINT64_MAX), now + times_.gathering);
+      if (was_settled || node.is_never_set) break;
+      node.is_never_set = true;
+      if (!gathered_at_) gathered_at_ = now + times_.gathering;
+      look_at_ = std::min(look_at_.value_or(UINT64_MAX), *gathered_at_);
       break;
     case NodeReport::Kind::kRefused:
       node.passed = node.tasks;  // the refusal is reported in its own sentence
@@ -112,13 +113,14 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
   std::vector<std::string> sentences;
   const bool is_time = is_last ? first_at_.has_value() : look_at_ && now >= *look_at_;
   if (unsettled_ == 0 || !is_time) return sentences;
+  const bool is_gathered = is_last || (gathered_at_ && now >= *gathered_at_);
   std::vector<std::string> silent;
   std::vector<std::string> unpassed;
   for (auto& node : nodes_) {
     if (node.is_settled()) continue;
-    const bool was_running = node.running_at && now >= *node.running_at + times_.look;
+    const bool was_running = node.running_at && now >= *node.running_at + times_.running;
     if (!node.running_at && has_started(node.first_rank)) node.running_at = now;
-    const bool is_late = node.never_set_at || (was_running && is_unpassed(node, now));
+    const bool is_late = (is_gathered && node.is_never_set) || (was_running && is_unpassed(node, now));
     // A hello is sent before the first task starts. So at the end of the step it does not come any more.
     const bool never_comes = is_last && node.running_at && !node.hello_at && passed_elsewhere_at_;
     if (!is_late && !never_comes && !(was_running && is_silent(node, now))) continue;
@@ -129,6 +131,8 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
   // Less often, the longer it takes.
   look_at_ = now + std::max(times_.look, (now - *first_at_) / 4);
   if (now - *first_at_ > times_.longest) look_at_.reset();
+  if (is_gathered) gathered_at_.reset();
+  if (gathered_at_) look_at_ = std::min(look_at_.value_or(UINT64_MAX), *gathered_at_);
   if (!silent.empty()) {
     sentences.push_back(
         cat({have(silent, " has not confirmed that its tasks", " have not confirmed that their tasks"),

@@ -46,7 +46,8 @@ struct ReceiptTimes {
   std::uint64_t silent = 10'000;    // after another host reported that its tasks passed
   std::uint64_t unpassed = 60'000;  // after the last hello of a node
   std::uint64_t gathering = 500;    // for tasks that end at about the same time
-  std::uint64_t look = 2'000;       // between two looks; a node whose tasks run is named at the second look at least
+  std::uint64_t look = 20;        // between the first looks: which tasks have started is not known any more at the end
+  std::uint64_t running = 2'000;  // a node is not named before its tasks have run for so long, or the step ends
   std::uint64_t longest = 600'000;  // no look later than that
 };
 
@@ -83,8 +84,8 @@ class Receipts {
     std::uint32_t passed = 0;
     std::vector<std::uint32_t> senders = {};  // whose tasks passed: each sends it twice
     std::optional<std::uint64_t> hello_at;
-    std::optional<std::uint64_t> never_set_at;
     std::optional<std::uint64_t> running_at;  // when it was first seen that its tasks run
+    bool is_never_set = false;                // a task ended without its rank
     bool is_named = false;
 
     bool is_settled() const { return is_named || passed >= tasks; }
@@ -102,6 +103,7 @@ class Receipts {
   std::optional<std::uint64_t> first_at_;
   std::optional<std::uint64_t> passed_elsewhere_at_;
   std::optional<std::uint64_t> look_at_;
+  std::optional<std::uint64_t> gathered_at_;  // nodes whose tasks ended without their ranks are named then, together
 };
 
 }  // namespace bootstrap
