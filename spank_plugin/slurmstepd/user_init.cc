@@ -140,6 +140,7 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
   if (decision) return LeftAlone{};
   if (asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
     has_asked_ = true;
+    is_reporter_ = true;  // the first node may have srun's version
     return Refused{{ErrorCode::kUnavailable,
                     "cannot set up the step: srun has another version of the plugin than the nodes; install one "
                     "version on all hosts, or use --bootstrap=off"}};

@@ -85,6 +85,22 @@ TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
   }
 }
 
+// The first node may have srun's version.
+TEST(PluginFailures, ANodeOfAnotherVersionReportsItself) {
+  const auto outcome = outcome_in_child([] {
+    auto environment = job_environment();
+    auto decision = environment.get(kDecisionVariable).value_or("");
+    const std::string name(kDecisionVariable);
+    environment.set(name, std::string("9").append(decision.substr(decision.find('\t'))));
+    enter_step(environment);
+    be_second_node();
+    run_hooks();
+  });
+  EXPECT_EQ(outcome.status, kEnded);
+  expect_words(outcome.printed, "srun has another version of the plugin than the nodes");
+  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+}
+
 TEST(PluginFailures, UnknownOptionsAreOneSentence) {
   const auto outcome = outcome_in_child([] {
     spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
