@@ -51,7 +51,7 @@ Result<std::chrono::milliseconds> read_timeout(const Environment& environment, i
 
 // SLURM_BOOTSTRAP_DEBUG=1: each rank prints whether it is set up, and rank 0 the decisions for all.
 void print_decisions(const OwnPlan& task) {
-  const auto rank = task.facts.local_ranks.front();
+  const auto rank = task.facts.ranks_here.front();
   const auto who = step_prefix(task.facts.id);
   auto text = cat({who, "rank ", std::to_string(rank), ": ", task.verdict, "\n"});
   if (rank == 0) {
@@ -75,7 +75,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   const auto port = parse_unsigned(effective_value(task->task.variables, "MASTER_PORT"), 65535);
   if (!port) return fail(ErrorCode::kInvalid, "MASTER_PORT of this step is not a port; use a number from 1 to 65535");
   auto step = std::make_unique<bootstrap_t>();
-  const Rank rank = task->facts.local_ranks.front();
+  const Rank rank = task->facts.ranks_here.front();
   step->who = about_rank(task->facts.id, rank);
   step->layout = task->facts.layout;
   step->place = step->layout.place(rank);

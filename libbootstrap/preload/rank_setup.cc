@@ -130,13 +130,13 @@ std::string remedy_of(const StepFacts& facts, std::size_t gpus) {
   if (facts.id.launcher == Launcher::kMpirun) {
     return cat({"start at most as many ranks on a node as it has GPUs (-npernode ", std::to_string(gpus), ")"});
   }
-  const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
+  const auto tasks = facts.layout.place(facts.ranks_here.front()).local_size;
   return cat({"request one GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
 }
 
 // The plugin refuses this; here the program goes on, and its own error may be less clear.
 std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
-  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto& place = facts.layout.place(facts.ranks_here.front());
   if (plan.gpus || place.local_rank != 0 || !is_oversubscribed(facts, settings)) return {};
   const auto gpus = facts.gpu_list->entries.size();
   return cat({describe_sharing(facts.layout.host_of(place.rank), place.local_size, "share", gpus), "; ",
@@ -219,7 +219,7 @@ Status set_up(const Environment& environment, SetUp what) {
   const auto step = to_string(facts->id);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) warn(step, shared);
-  if (facts->local_ranks.front() != 0) return {};
+  if (facts->ranks_here.front() != 0) return {};
   for (const auto& warning : task.warnings) warn(step, warning);
   const auto missing = warn_of_missing_address(*facts, task);
   if (!missing.empty()) warn(step, missing);

@@ -34,8 +34,8 @@ int StepOnNode::task_post_fork(spank_t spank) {
   auto* const planned = std::get_if<Planned>(&outcome_);
   if (planned == nullptr || !planned->plan.gpus || !task || !process) return kAccepted;
   const auto& facts = planned->facts;
-  if (*task >= facts.local_ranks.size()) return kAccepted;
-  const auto local_rank = facts.layout.place(facts.local_ranks[*task]).local_rank;
+  if (*task >= facts.ranks_here.size()) return kAccepted;
+  const auto local_rank = facts.layout.place(facts.ranks_here[*task]).local_rank;
   planned->gpu_order.note_task(*planned->plan.gpus, local_rank, *process);
   return kAccepted;
 }
@@ -45,14 +45,14 @@ int StepOnNode::task_exit(spank_t spank) {
   const auto status = item(spank, S_TASK_EXIT_STATUS);
   if (!task || !status) return kAccepted;
   if (std::holds_alternative<Refused>(outcome_) && *status != 0) {
-    NodeReports::current().send({.local_rank = *task, .host = "-", .is_refused = true});
+    NodeReports::current().send({.host = "-", .is_refused = true});
   }
   const auto* const planned = std::get_if<Planned>(&outcome_);
-  if (planned == nullptr || *task >= planned->facts.local_ranks.size()) return kAccepted;
+  if (planned == nullptr || *task >= planned->facts.ranks_here.size()) return kAccepted;
   NodeReports::current().note_end(*task, static_cast<std::int32_t>(*status));
   const auto& layout = planned->facts.layout;
   if (layout.size() == 1) return kAccepted;  // srun's own line is enough
-  const auto& place = layout.place(planned->facts.local_ranks[*task]);
+  const auto& place = layout.place(planned->facts.ranks_here[*task]);
   NodeReports::current().send({.rank = place.rank,
                                .local_rank = place.local_rank,
                                .host = layout.host_of(place.rank),

@@ -31,9 +31,10 @@ struct Planned {
   StepFacts facts;
   Settings settings;
   StepPlan plan;
-  std::optional<PortFacts> ports;  // nothing: no port could be reserved
-  Status preload;                  // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
-  GpuOrder gpu_order = {};         // decided in task_post_fork
+  std::optional<PortFacts> ports;          // nothing: no port could be reserved
+  std::vector<std::string> warnings = {};  // of this node, beside those of the plan
+  Status preload;                          // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
+  GpuOrder gpu_order = {};                 // decided in task_post_fork
 };
 
 class StepOnNode {

@@ -26,14 +26,8 @@ bool from_slurm(std::string_view name) {
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
-// Variables that another plugin may override: a core-binding plugin chooses better thread counts, a container plugin
-// better interfaces, unless the user named an interface.
-bool may_be_overridden(std::string_view name, const Settings& settings) {
-  if (name == "OMP_NUM_THREADS" || name == "CUDA_DEVICE_ORDER") return true;
-  constexpr std::array<std::string_view, 4> kInterfaces{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
-                                                        "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
-  return settings.interface.source < Source::kEnvironment &&
-         std::find(kInterfaces.begin(), kInterfaces.end(), name) != kInterfaces.end();
+bool is_left_to_plugins(std::string_view name) {
+  return std::find(kLeftToPlugins.begin(), kLeftToPlugins.end(), name) != kLeftToPlugins.end();
 }
 
 // The environment of the task as it is now, for the names of a plan: all in one pass, since spank_getenv makes one for
@@ -82,10 +76,18 @@ void withdraw_task_environment(spank_t spank, const TaskPlan& task) {
   }
 }
 
-Status set_task_environment(spank_t spank, TaskPlan& task, const std::vector<std::string>& removals,
-                            const Settings& settings, Rank rank) {
+std::vector<std::pair<std::string, std::string>> values_of_plugins(spank_t spank) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto name = text.substr(0, text.find('='));
+    if (name.size() < text.size() && is_left_to_plugins(name)) values.emplace_back(name, text.substr(name.size() + 1));
+  }
+  return values;
+}
+
+Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
   const CurrentValues now(spank, task, removals);
-  // Slurm's own value wins: it identifies the task.
   const auto named = now.rank();
   const auto expected = std::to_string(rank);
   if (!named || *named != expected) {
@@ -96,17 +98,9 @@ Status set_task_environment(spank_t spank, TaskPlan& task, const std::vector<std
   // What user_init could not remove: a contained one may write into an environment of its own.
   for (const auto* const name : now.to_remove()) unset_task_variable(spank, *name);
   for (std::size_t i = 0; i < task.variables.size(); ++i) {
-    auto& variable = task.variables[i];
-    const auto& value = variable.value;
-    const auto current = now.of(i);
-    if (variable.action == Action::kKept || current == value) continue;
-    if (variable.action == Action::kSet && current && may_be_overridden(variable.name, settings)) {
-      variable.previous = *current;
-      variable.action = Action::kKept;
-      variable.why = "set by another plugin";
-      continue;
-    }
-    auto set = set_task_variable(spank, variable.name, value);
+    const auto& variable = task.variables[i];
+    if (variable.action == Action::kKept || now.of(i) == variable.value) continue;
+    auto set = set_task_variable(spank, variable.name, variable.value);
     if (!set) return set;
   }
   return {};

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/plan/task_plan.h"
@@ -16,11 +17,12 @@
 
 namespace bootstrap {
 
-// In task_init: sets all variables of the task. Where another plugin has set one since user_init (pyxis writes those of
-// a container's image), the task's rank and the master's address and port must be right, so our value wins; for other
-// variables the other plugin's value stays, and is marked as kept.
-Status set_task_environment(spank_t spank, TaskPlan& task, const std::vector<std::string>& removals,
-                            const Settings& settings, Rank rank);
+// In task_init: what the variables of kLeftToPlugins are by now.
+std::vector<std::pair<std::string, std::string>> values_of_plugins(spank_t spank);
+
+// In task_init: sets all variables of the task, in place of what another plugin has set since user_init (pyxis writes
+// those of a container's image). What the plan keeps stays as it is by now. `rank`: must be what Slurm gave the task.
+Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank);
 
 // In task_init: takes back what was set, as far as Slurm does not write it itself. Allocates nothing.
 void withdraw_task_environment(spank_t spank, const TaskPlan& task);

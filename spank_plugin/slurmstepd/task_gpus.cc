@@ -20,32 +20,32 @@ struct GpuOrder::Page {
   std::array<std::uint16_t, kMaxGpus> order{};
 };
 
-void GpuOrder::prepare(const NodeGpus& plan) {
-  if (page_ != nullptr || !plan.order_matters()) return;
+void GpuOrder::prepare(const NodeGpus& node) {
+  if (page_ != nullptr || !node.order_matters()) return;
   void* const memory = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   page_ = new (memory) Page;
-  cores_.resize(plan.tasks);
-  is_noted_.resize(plan.tasks);
+  cores_.resize(node.tasks);
+  is_noted_.resize(node.tasks);
 }
 
-void GpuOrder::note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process) {
+void GpuOrder::note_task(const NodeGpus& node, std::uint32_t local_rank, pid_t process) {
   if (page_ == nullptr || local_rank >= cores_.size() || is_noted_[local_rank]) return;  // listed twice
   is_noted_[local_rank] = true;
   cores_[local_rank] = cores_of(process);
   if (std::find(is_noted_.begin(), is_noted_.end(), false) != is_noted_.end()) return;
-  auto ordered = plan;
+  auto ordered = node;
   order_gpus(ordered, cores_);
   for (std::size_t i = 0; i < ordered.order.size(); ++i) page_->order[i] = static_cast<std::uint16_t>(ordered.order[i]);
   page_->count.store(static_cast<std::uint32_t>(ordered.order.size()), std::memory_order_release);
 }
 
-std::optional<NodeGpus> GpuOrder::reordered(const NodeGpus& plan) const {
+std::optional<NodeGpus> GpuOrder::reordered(const NodeGpus& node) const {
   const auto count = page_ == nullptr ? 0 : page_->count.load(std::memory_order_acquire);
-  if (count == 0 || count != plan.order.size()) return std::nullopt;
+  if (count == 0 || count != node.order.size()) return std::nullopt;
   std::vector<std::uint32_t> order(page_->order.begin(), page_->order.begin() + count);
-  if (order == plan.order) return std::nullopt;
-  auto gpus = plan;
+  if (order == node.order) return std::nullopt;
+  auto gpus = node;
   gpus.order = std::move(order);
   return gpus;
 }
@@ -83,9 +83,9 @@ Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings
   return view;
 }
 
-Status bind_near(const NodeGpus& plan, const GpuView& view) {
+Status bind_near(const NodeGpus& node, const GpuView& view) {
   const auto cores = cores_of(0);
-  const auto near = cores & cores_near(plan, view);
+  const auto near = cores & cores_near(node, view);
   if (near.empty() || near == cores) return {};
   return bind_to(near);
 }

@@ -16,13 +16,13 @@ namespace bootstrap {
 class GpuOrder {
  public:
   // In user_init. Nothing is to be decided, and no memory shared, where all GPUs are in one place.
-  void prepare(const NodeGpus& plan);
+  void prepare(const NodeGpus& node);
 
   // In task_post_fork: task `local_rank` runs as `process`. With the last one the order is decided and shared.
-  void note_task(const NodeGpus& plan, std::uint32_t local_rank, pid_t process);
+  void note_task(const NodeGpus& node, std::uint32_t local_rank, pid_t process);
 
   // In a task: the plan's GPUs in that order; nothing: there is none, or it is the plan's own.
-  std::optional<NodeGpus> reordered(const NodeGpus& plan) const;
+  std::optional<NodeGpus> reordered(const NodeGpus& node) const;
 
  private:
   struct Page;
@@ -38,6 +38,6 @@ class GpuOrder {
 Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings& settings, const Place& place);
 
 // For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.
-Status bind_near(const NodeGpus& plan, const GpuView& view);
+Status bind_near(const NodeGpus& node, const GpuView& view);
 
 }  // namespace bootstrap

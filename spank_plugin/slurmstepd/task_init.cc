@@ -151,6 +151,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
     own.cores_of_node = number("SLURM_CPUS_ON_NODE");
     own.cores_asked = number("SLURM_CPUS_PER_TASK");
   }
+  own.of_plugins = values_of_plugins(spank);
   return own;
 }
 
@@ -159,12 +160,12 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
   const auto& facts = planned.facts;
   constexpr std::size_t kMost = 16;  // more values have no room in a row
   std::vector<TaskPlan> tasks{own_plan};
-  for (std::size_t other = 0; other < std::min(kMost, facts.local_ranks.size()); ++other) {
+  for (std::size_t other = 0; other < std::min(kMost, facts.ranks_here.size()); ++other) {
     if (other == own.local_task) continue;
     auto task = assumed_task(planned.plan, facts, other);
     if (task.gpus != nullptr && own.gpus != nullptr) {
       task.gpus = own.gpus;
-      task.view = view_of(*own.gpus, facts.layout.place(facts.local_ranks[other]).local_rank);
+      task.view = view_of(*own.gpus, facts.layout.place(facts.ranks_here[other]).local_rank);
     }
     task.ports = ports_of(planned, other);
     tasks.push_back(plan_task(planned.plan, facts, planned.settings, task));
@@ -175,19 +176,20 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
 }  // namespace
 
 Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint32_t task) {
-  const auto& [facts, settings, plan, ports, preload_status, gpu_order] = planned;
-  if (task >= facts.local_ranks.size()) {
+  const auto& [facts, settings, plan, ports, node_warnings, preload_status, gpu_order] = planned;
+  if (task >= facts.ranks_here.size()) {
     return fail(ErrorCode::kDisagreement, cat({"Slurm starts local task ", std::to_string(task), " on a node with ",
-                                               counted(facts.local_ranks.size(), "task")}));
+                                               counted(facts.ranks_here.size(), "task")}));
   }
-  const auto& place = facts.layout.place(facts.local_ranks[task]);
+  const auto& place = facts.layout.place(facts.ranks_here[task]);
   std::optional<NodeGpus> reordered;
   if (plan.gpus && !plan.gpus->is_untouched) reordered = gpu_order.reordered(*plan.gpus);
   const auto* const gpus = reordered ? &*reordered : plan.gpus ? &*plan.gpus : nullptr;
   const auto own = gather_task_facts(spank, planned, gpus, task, place);
   if (!own) return fail(own.error());
   task_plan_ = plan_task(plan, facts, settings, *own);
-  auto set = set_task_environment(spank, *task_plan_, plan.removals, settings, place.rank);
+  auto warnings = node_warnings;
+  auto set = set_task_environment(spank, *task_plan_, plan.removals, place.rank);
   if (!set) return set;
   if (settings.preload.value) {
     const auto preloaded = preload_status ? preload(spank, settings) : preload_status;
@@ -196,12 +198,12 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   if (settings.cpu_near.value && own->gpus != nullptr && !own->gpus->is_untouched) {
     const auto bound = bind_near(*own->gpus, own->view);
     if (!bound) {
-      task_plan_->warnings.push_back(
-          cat({setting_text("cpu", settings.cpu_near.source, "near"), ": ", bound.error().message}));
+      warnings.push_back(cat({setting_text("cpu", settings.cpu_near.source, "near"), ": ", bound.error().message}));
     }
   }
   if (is_reporter_ && task == 0) {
     for (const auto& warning : task_plan_->warnings) log_warning(step_, warning);
+    for (const auto& warning : warnings) log_warning(step_, warning);
   }
   if (place.rank == 0 && is_explained(facts, settings)) explain_task(spank, planned, *own);
   return {};

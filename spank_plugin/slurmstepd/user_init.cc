@@ -232,7 +232,7 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   }
   auto planned = plan_node(spank, environment, id, decision, collected.settings);
   if (planned) {
-    if (collected.error) planned->plan.warnings.push_back(collected.error->message);
+    if (collected.error) planned->warnings.push_back(collected.error->message);
     // Also what this step sets anew: a task in which our task_init does not run has nothing of an outer step.
     unset_all(spank, planned->plan.removals, environment, has_asked_ && decision.set_up != SetUp::kTorchrun);
     return std::move(*planned);
@@ -249,7 +249,7 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
   auto facts = gather_facts(spank, environment, id);
   if (!facts) return fail(facts.error());
   facts->decision = decision;
-  const auto& ranks = facts->local_ranks;
+  const auto& ranks = facts->ranks_here;
   is_reporter_ = std::find(ranks.begin(), ranks.end(), Rank{0}) != ranks.end();
   if (needs_gpu_places(*facts, settings)) {
     facts->gpus_of_node = read_gpus();
@@ -264,19 +264,21 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
                                             "--bootstrap-gpu=off, and select the GPU in the program"}));
   }
   std::optional<PortFacts> ports;
+  std::vector<std::string> warnings;
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {
     ports = ports_.hold(plan->ports);
     for (auto& refused : describe_refused_ports(plan->ports, *ports, *facts, settings)) {
       if (!refused.is_users && has_asked_) return fail(ErrorCode::kUnavailable, std::move(refused.sentence));
       is_reporter_ = is_reporter_ || !refused.is_users;
-      plan->warnings.push_back(std::move(refused.sentence));
+      warnings.push_back(std::move(refused.sentence));
     }
   }
   Planned planned{.facts = std::move(*facts),
                   .settings = settings,
                   .plan = std::move(*plan),
                   .ports = std::move(ports),
+                  .warnings = std::move(warnings),
                   .preload = {}};
   if (planned.plan.gpus) planned.gpu_order.prepare(*planned.plan.gpus);
   if (settings.preload.value) planned.preload = check_preload(settings);

@@ -133,7 +133,7 @@ class Ours {
     auto task = bootstrap::read_own_plan(environment);
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
-    rank_ = task->facts.local_ranks.front();
+    rank_ = task->facts.ranks_here.front();
     exchange_ = bootstrap::make_exchange(task->facts.id, task->facts.layout, rank_, environment);
   }
 

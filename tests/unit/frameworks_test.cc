@@ -142,7 +142,7 @@ TEST(Frameworks, TfConfigIsLeftOutWhereANodeWouldNeedMuchMemory) {
     environment.unset("SLURM_STEP_GPUS");
     auto facts = *read_task_facts(environment);
     facts.is_one_task = false;
-    facts.local_ranks = facts.layout.ranks_on(node);
+    facts.ranks_here = facts.layout.ranks_on(node);
     return facts;
   };
   const auto fits = facts_of("8(x24)", 192, 0);

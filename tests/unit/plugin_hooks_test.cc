@@ -68,6 +68,19 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
   });
 }
 
+// The image of a container may set them for its tasks, in the task_init of another plugin.
+TEST(PluginHooks, TheImageOfAContainerChangesNoRankAndNoAddress) {
+  expect_success([] {
+    enter_step(job_environment());
+    start_node();
+    auto& task = spank_double().task_environment;
+    for (const auto* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"}) task[name] = "5";
+    start_task(1, 1);
+    EXPECT_EQ(task["RANK"] + task["LOCAL_RANK"] + task["WORLD_SIZE"], "114");
+    EXPECT_NE(task["MASTER_PORT"], "5");
+  });
+}
+
 TEST(PluginHooks, DoNothingInSpecialStepsAndIfSrunDecidedSo) {
   for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU, 0U}) {
     SCOPED_TRACE(step);

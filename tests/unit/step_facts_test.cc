@@ -45,7 +45,7 @@ TEST(StepFacts, OfATask) {
   EXPECT_EQ(facts->layout.size(), 4U);
   EXPECT_EQ(facts->layout.place(2).local_rank, 0U);
   EXPECT_EQ(facts->layout.host_of(2), "node002");
-  EXPECT_EQ(facts->local_ranks, std::vector<Rank>({2}));
+  EXPECT_EQ(facts->ranks_here, std::vector<Rank>({2}));
   EXPECT_TRUE(facts->has_gpus);
   EXPECT_EQ(facts->layout_source, LayoutSource::kDistribution);
 }
@@ -120,7 +120,7 @@ TEST(StepFacts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
                                          {"SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n3;1;block/13;n[1-2];2,1;cyclic"}});
   const auto facts = read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 2}, 13));
   ASSERT_TRUE(facts) << facts.error().message;
-  EXPECT_EQ(facts->local_ranks, std::vector<Rank>({1, 3}));
+  EXPECT_EQ(facts->ranks_here, std::vector<Rank>({1, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n3");
   EXPECT_EQ(facts->layout.place(1).node_rank, 1U);
   EXPECT_FALSE(read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 2}, 14)));
@@ -146,7 +146,7 @@ TEST(StepFacts, ComponentsWithinOneJobDifferInTheirPlace) {
                                          {"SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n2;2;block/12;n1;2;block"}});
   const auto facts = read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 1}, 12));
   ASSERT_TRUE(facts) << facts.error().message;
-  EXPECT_EQ(facts->local_ranks, std::vector<Rank>({2, 3}));
+  EXPECT_EQ(facts->ranks_here, std::vector<Rank>({2, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n2");
 }
 
@@ -181,7 +181,7 @@ TEST(MpirunFacts, TheVariablesOfTheStepAroundAreNotTheRanks) {
 TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
   auto environment = with(two_by_two(2), {{"OMPI_COMM_WORLD_RANK", "0"}, {"PMIX_NAMESPACE", "slurm.pmix.12.0"}});
   EXPECT_FALSE(is_mpirun_rank(environment));
-  EXPECT_EQ(read_task_facts(environment)->local_ranks.front(), 2U);
+  EXPECT_EQ(read_task_facts(environment)->ranks_here.front(), 2U);
   environment.set("PMIX_NAMESPACE", "795672577");  // control
   EXPECT_TRUE(is_mpirun_rank(environment));
 }

@@ -292,7 +292,7 @@ TEST(TaskPlan, OfATaskFromWhichSlurmHidesPeersPassesForANodeOfItsOwn) {
 
 // The environment of a task as slurmstepd leaves it.
 Environment started(const StepFacts& facts, const WholePlan& plan, std::size_t task) {
-  return applied(plan, with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.local_ranks[task])},
+  return applied(plan, with(facts.environment, {{"SLURM_PROCID", std::to_string(facts.ranks_here[task])},
                                                 {"SLURM_LOCALID", std::to_string(task)}}));
 }
 

@@ -29,7 +29,7 @@ std::string decision_line(const PlannedVariable& variable, std::string_view from
 
 std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
   if (!plan.gpus || plan.gpus->is_own_list || facts.decision.set_up == SetUp::kTorchrun) return {};
-  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto& place = facts.layout.place(facts.ranks_here.front());
   const auto gpus = plan.gpus->list.entries.size();
   if (gpus <= place.local_size) return {};
   return cat({facts.layout.hosts()[place.node], " has ", counted(place.local_size, "task"), " and ",
@@ -241,7 +241,7 @@ std::string assignments(const TaskPlan& task, Framework framework) {
     if (variable.framework != framework) continue;
     const auto& value = variable.effective();
     texts.push_back(cat({variable.name, "=", value.size() > kTableWidth ? "..." : printable(value),
-                         variable.action == Action::kKept ? " (kept: set by the user)" : ""}));
+                         variable.action == Action::kKept ? cat({" (kept: ", variable.why, ")"}) : ""}));
   }
   return join(texts, " ");
 }
@@ -359,7 +359,7 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
       json_member("ranks", json_list(ranks)),
   };
   // What has no by_rank is the value of this task.
-  if (facts.is_one_task) members.push_back(json_number("rank", facts.local_ranks.front()));
+  if (facts.is_one_task) members.push_back(json_number("rank", facts.ranks_here.front()));
   return cat({"{\n  ", join(members, ",\n  "), "\n}\n"});
 }
 

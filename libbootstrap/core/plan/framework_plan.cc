@@ -59,7 +59,7 @@ void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& setting
              std::to_string(room), " bytes, the limit with ", counted(most, "task"), " on a node"}));
     return;
   }
-  for (const auto rank : facts.local_ranks) {
+  for (const auto rank : facts.ranks_here) {
     plan.ports.workers.push_back(
         port_to_hold("TF_CONFIG port", worker_port(facts, settings, rank), facts.layout.host_of(rank)));
   }
@@ -76,7 +76,7 @@ Status add_interface(VariableList& variables, const StepFacts& facts, const Sett
   const auto& choice = settings.interface.value;
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
   const auto chosen =
-      choose_interface(choice, facts.routes, facts.master_ip, facts.layout.host_of(facts.local_ranks.front()));
+      choose_interface(choice, facts.routes, facts.master_ip, facts.layout.host_of(facts.ranks_here.front()));
   const auto said = setting_text("interface", settings.interface.source, choice.text);
   if (!chosen) return fail(chosen.error().code, cat({said, ": ", chosen.error().message}));
   if (!*chosen) return {};

@@ -132,7 +132,7 @@ constexpr FrameworkVariable kTable[] = {
 
 TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings,
                          const TaskFacts& task) {
-  const auto rank = facts.local_ranks[task.local_task];
+  const auto rank = facts.ranks_here[task.local_task];
   const auto& place = facts.layout.place(rank);
   const auto size = static_cast<std::uint32_t>(facts.layout.size());
   const auto nodes = static_cast<std::uint32_t>(facts.layout.node_count());

@@ -160,7 +160,7 @@ void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& se
   if (variable->action != Action::kKept && port != 0) plan.master.port = port;
   plan.ports.is_users = variable->action == Action::kKept;
   plan.ports.is_only_tried = plan.ports.is_users && facts.decision.asked == Asked::kUnasked;
-  const auto& ranks = facts.local_ranks;
+  const auto& ranks = facts.ranks_here;
   if (port == 0 || !settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return;
   if (is_kept(plan.variables, "MASTER_ADDR")) return;  // a server of the user's may listen there
   plan.ports.master = port_to_hold("MASTER_PORT", port, facts.layout.host_of(0));

@@ -42,10 +42,10 @@ bool is_narrowed(const StepFacts& facts, const GpuList& list) {
 // Files that a task can try to open: those of the list's entries, then those of the node's other GPUs. None when those
 // of the entries are not all known. Where they are guessed, the others are all that there are: the number of those that
 // can be opened is right then, whichever file belongs to whom.
-std::vector<std::string> devices_to_try(const NodeGpus& plan, const StepFacts& facts) {
+std::vector<std::string> devices_to_try(const NodeGpus& node, const StepFacts& facts) {
   std::vector<std::string> devices;
-  for (std::size_t entry = 0; entry < plan.gpus.size(); ++entry) {
-    devices.push_back(device_of(plan.list, plan.gpus[entry], entry));
+  for (std::size_t entry = 0; entry < node.gpus.size(); ++entry) {
+    devices.push_back(device_of(node.list, node.gpus[entry], entry));
     if (devices.back().empty()) return {};
   }
   for (const auto& device : facts.device_files) {
@@ -54,14 +54,14 @@ std::vector<std::string> devices_to_try(const NodeGpus& plan, const StepFacts& f
   return devices;
 }
 
-std::string origin_of_list(const NodeGpus& plan) {
+std::string origin_of_list(const NodeGpus& node) {
   constexpr std::array<std::string_view, 3> kHow{"the same in all tasks of the node", "each task's own GPU first",
                                                  "each task's own GPU alone"};
-  const bool from_slurm = std::is_sorted(plan.order.begin(), plan.order.end());
+  const bool from_slurm = std::is_sorted(node.order.begin(), node.order.end());
   const auto order = from_slurm             ? "Slurm's order, "
-                     : plan.order_matters() ? "near to the tasks' cores, "
+                     : node.order_matters() ? "near to the tasks' cores, "
                                             : "in groups, ";
-  return cat({order, kHow[static_cast<std::size_t>(plan.mode)]});
+  return cat({order, kHow[static_cast<std::size_t>(node.mode)]});
 }
 
 // An unasked step keeps Slurm's list. The site's gpu= applies to steps that ask.
@@ -96,15 +96,15 @@ std::string describe_sharing(const std::string& host, std::size_t tasks, std::st
 }
 
 bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
-  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return false;
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.ranks_here.empty()) return false;
   const auto& list = facts.gpu_list;
-  const auto tasks = facts.layout.place(facts.local_ranks.front()).local_size;
+  const auto tasks = facts.layout.place(facts.ranks_here.front()).local_size;
   return list && lacks_gpus(settings, tasks, list->entries.size()) && !is_narrowed(facts, *list) &&
          !has_shares(facts.environment);
 }
 
 Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings) {
-  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.local_ranks.empty()) return std::nullopt;
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.ranks_here.empty()) return std::nullopt;
   const bool is_dealt = facts.is_one_task && facts.environment.get(kStepTagVariable) == step_tag(facts.id);
   const auto& list = facts.gpu_list;
   if (!list && settings.gpu.value != GpuMode::kIndex && !is_untouched(facts, settings) && !is_dealt &&
@@ -113,7 +113,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
                                             " does not work with your HIP_VISIBLE_DEVICES; unset it, or use index"}));
   }
   if (!list) return std::nullopt;
-  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto& place = facts.layout.place(facts.ranks_here.front());
   const bool is_own_list = is_narrowed(facts, *list);
   const bool is_left_alone = is_untouched(facts, settings);
   if (is_left_alone && !fits_untouched(facts, *list, place.local_size)) return std::nullopt;
@@ -123,30 +123,30 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
     // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
     if (!is_dealt) return std::nullopt;
   }
-  NodeGpus plan;
-  plan.is_untouched = is_left_alone;
-  plan.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
-  plan.is_own_list = is_own_list;
-  if (plan.mode == GpuMode::kFirst && !list->kind->is_ordered) {
+  NodeGpus node;
+  node.is_untouched = is_left_alone;
+  node.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
+  node.is_own_list = is_own_list;
+  if (node.mode == GpuMode::kFirst && !list->kind->is_ordered) {
     return fail(ErrorCode::kMisplaced,
                 cat({setting_text("gpu", settings.gpu.source, "first"), " does not work with ", list->kind->variable,
                      ", which selects GPUs and does not order them; use index or narrow"}));
   }
-  plan.tasks = place.local_size;
-  plan.gpus = find_gpus(*list, facts.gpus_of_node);
-  plan.list = *list;
-  plan.devices = devices_to_try(plan, facts);
+  node.tasks = place.local_size;
+  node.gpus = find_gpus(*list, facts.gpus_of_node);
+  node.list = *list;
+  node.devices = devices_to_try(node, facts);
   for (const auto name : kSlurmGpuVariables) {
     const auto value = facts.environment.get(name);
-    if (value && name != plan.kind().variable) plan.slurms.emplace_back(name, *value);
+    if (value && name != node.kind().variable) node.slurms.emplace_back(name, *value);
   }
-  plan.users_bind = read_users_bind(facts.environment.get(kUsersBindVariable).value_or(""));
-  plan.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
-  plan.remedy = facts.gpu_bind_cure;
-  plan.order.resize(plan.gpus.size());
-  std::iota(plan.order.begin(), plan.order.end(), 0U);
-  if (plan.may_reorder()) order_gpus(plan, std::vector<CpuSet>(plan.tasks));
-  return plan;
+  node.users_bind = read_users_bind(facts.environment.get(kUsersBindVariable).value_or(""));
+  node.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
+  node.remedy = facts.gpu_bind_cure;
+  node.order.resize(node.gpus.size());
+  std::iota(node.order.begin(), node.order.end(), 0U);
+  if (node.may_reorder()) order_gpus(node, std::vector<CpuSet>(node.tasks));
+  return node;
 }
 
 void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view) {

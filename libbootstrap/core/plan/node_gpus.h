@@ -63,35 +63,21 @@ struct GpuView {
 };
 
 // Puts the GPUs into the order that is nearest to the tasks' cores; by local rank, an empty set where not known.
-void order_gpus(NodeGpus& plan, const std::vector<CpuSet>& cores);
+void order_gpus(NodeGpus& node, const std::vector<CpuSet>& cores);
 
 // What a task sees if nothing is hidden from it.
-GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank);
+GpuView view_of(const NodeGpus& node, std::uint32_t local_rank);
 
 // What it sees with what Slurm left it. Slurm's list, where it was narrowed, is widened again unless the user asked for
 // it, or the devices cannot be opened.
-GpuView view_of(const NodeGpus& plan, std::uint32_t local_rank, const GpuVisibility& visibility);
+GpuView view_of(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibility& visibility);
 
 // The CPUs near to what is the task's own; empty when not known.
-CpuSet cores_near(const NodeGpus& plan, const GpuView& view);
+CpuSet cores_near(const NodeGpus& node, const GpuView& view);
 
 inline constexpr std::string_view kGpuVariable = "BOOTSTRAP_GPU";
 inline constexpr std::string_view kGroupVariable = "BOOTSTRAP_GPUS";
 inline constexpr std::string_view kUuidsVariable = "BOOTSTRAP_GPU_UUIDS";
-
-// The variables of a task that passes for a node of its own: name, part of alone_place(), and origin.
-struct AloneVariable {
-  std::string_view name;
-  std::uint32_t Place::*part;
-  std::string_view from;
-};
-inline constexpr std::array<AloneVariable, 5> kAloneVariables{{
-    {"LOCAL_RANK", &Place::local_rank, "each task's own GPU is its device 0"},
-    {"LOCAL_WORLD_SIZE", &Place::local_size, "as if each task had a node of its own"},
-    {"NODE_RANK", &Place::rank, "likewise"},
-    {"GROUP_RANK", &Place::rank, "likewise"},
-    {"GROUP_WORLD_SIZE", &Place::cross_size, "likewise"},
-}};
 
 // "4 tasks on node001 share 2 GPUs, and NCCL does not work with two ranks on one".
 std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus);

@@ -104,7 +104,7 @@ bool has_our_gpu_list(const OwnPlan& own) {
   if (ours.has_set(name)) return !list || ours.is_ours(name, *list);
   // In an unasked world the list stays Slurm's, of one GPU for each task of the node, and is not in the
   // record; where another plugin gave each task a list of its own, no GPU is named.
-  const auto& place = own.facts.layout.place(own.facts.local_ranks.front());
+  const auto& place = own.facts.layout.place(own.facts.ranks_here.front());
   return ours.has_set(kGpuVariable) && own.step.gpus->list.entries.size() >= place.local_size;
 }
 

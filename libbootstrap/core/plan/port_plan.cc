@@ -43,7 +43,7 @@ std::vector<RefusedPort> describe_refused_ports(const PortPlan& plan, const Port
     refused.push_back({cat({reason, kHint})});
   }
   if (!found.task_without_ports) return refused;
-  const auto rank = facts.local_ranks[*found.task_without_ports];
+  const auto rank = facts.ranks_here[*found.task_without_ports];
   refused.push_back(
       {cat({setting_text("ports", settings.ports.source, std::to_string(settings.ports.value)),
             ": too few ports are free for rank ", std::to_string(rank), " on ", facts.layout.host_of(rank),
@@ -76,7 +76,7 @@ Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Setting
   }
   plan.count_of_task = count;
   plan.holds_ports_of_tasks = settings.claim.value;
-  for (const auto rank : facts.local_ranks) {
+  for (const auto rank : facts.ranks_here) {
     auto& ports = plan.of_tasks.emplace_back();
     for (std::uint32_t i = 0; i < count + kMostInUse; ++i) {
       const auto port = task_port(facts, settings, rank, i);

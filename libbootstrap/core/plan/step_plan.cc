@@ -94,7 +94,7 @@ void keep_torchruns(Variables& variables) {
 // otherwise than the others.
 std::string warn_of_sharing(const StepFacts& facts, const Settings& settings) {
   if (facts.is_one_task || facts.decision.asked != Asked::kWeakly || !is_oversubscribed(facts, settings)) return {};
-  const auto& place = facts.layout.place(facts.local_ranks.front());
+  const auto& place = facts.layout.place(facts.ranks_here.front());
   return cat({std::to_string(place.local_size), " tasks on ", facts.layout.hosts()[place.node],
               " share fewer GPUs, so their GPU variables stay as Slurm set them; use --bootstrap-gpu-share to share "
               "the GPUs"});

@@ -1,4 +1,5 @@
-// First half of the plan: facts of a step and settings in, what all its tasks on this node get out. No I/O.
+// First half of the plan: facts of a step and settings in, what all its tasks on this node get out. No I/O. RANK and
+// what else is each task's own is made by the second half, core/plan/task_plan.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,7 +27,7 @@ bool is_kept(const Variables& variables, std::string_view name);                
 // The value that the program really sees: the user's where it is kept, else ours; empty: there is none.
 std::string effective_value(const Variables& variables, std::string_view name);
 
-// Never changed once it is made: plan_task() (core/plan/task_plan.h) makes the variables of one task of it.
+// Never changed once it is made.
 struct StepPlan {
   Variables variables;                // the same for all tasks
   FrameworkFlags frameworks{};        // by Framework: whose variables are set in this step

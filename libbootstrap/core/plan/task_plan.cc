@@ -10,6 +10,20 @@
 namespace bootstrap {
 namespace {
 
+// The variables of a task that passes for a node of its own: name, part of alone_place(), and origin.
+struct AloneVariable {
+  std::string_view name;
+  std::uint32_t Place::*part;
+  std::string_view from;
+};
+constexpr std::array<AloneVariable, 5> kAloneVariables{{
+    {"LOCAL_RANK", &Place::local_rank, "each task's own GPU is its device 0"},
+    {"LOCAL_WORLD_SIZE", &Place::local_size, "as if each task had a node of its own"},
+    {"NODE_RANK", &Place::rank, "likewise"},
+    {"GROUP_RANK", &Place::rank, "likewise"},
+    {"GROUP_WORLD_SIZE", &Place::cross_size, "likewise"},
+}};
+
 // Programs that use device 0, or see no other, must not count GPUs by LOCAL_RANK: each of their tasks passes for a node
 // of its own.
 void add_alone_ranks(VariableList& variables, const StepFacts& facts, const Place& place) {
@@ -22,7 +36,7 @@ void add_alone_ranks(VariableList& variables, const StepFacts& facts, const Plac
 
 void add_ranks(VariableList& variables, const StepFacts& facts, const TaskFacts& task) {
   const bool from_mpirun = facts.id.launcher == Launcher::kMpirun;
-  const auto& place = facts.layout.place(facts.local_ranks[task.local_task]);
+  const auto& place = facts.layout.place(facts.ranks_here[task.local_task]);
   variables.by_place("RANK", place, &Place::rank, from_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID");
   variables.fact("WORLD_SIZE", std::to_string(facts.layout.size()),
                  from_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
@@ -59,6 +73,20 @@ std::string warn_of_unsuitable(const Variables& variables, Launcher launcher) {
               from_mpirun ? "SLURM_BOOTSTRAP=off" : "--bootstrap=off", " to keep ", them});
 }
 
+void leave_to_plugins(Variables& variables, const Settings& settings, const TaskFacts& task) {
+  for (auto& variable : variables) {
+    const bool is_interface = variable.name != kLeftToPlugins[0] && variable.name != kLeftToPlugins[1];
+    if (variable.action != Action::kSet || (is_interface && settings.interface.source >= Source::kEnvironment))
+      continue;
+    for (const auto& [name, value] : task.of_plugins) {
+      if (variable.name != name) continue;
+      variable.action = Action::kKept;
+      variable.previous = value;
+      variable.why = "set by another plugin";
+    }
+  }
+}
+
 }  // namespace
 
 bool is_alone_on_its_node(const TaskFacts& task) {
@@ -70,7 +98,7 @@ TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t
   if (facts.cores_of_node != 0) task.cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0);
   if (!plan.gpus) return task;
   task.gpus = &*plan.gpus;
-  task.view = view_of(*plan.gpus, facts.layout.place(facts.local_ranks[local_task]).local_rank);
+  task.view = view_of(*plan.gpus, facts.layout.place(facts.ranks_here[local_task]).local_rank);
   return task;
 }
 
@@ -84,6 +112,7 @@ TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings&
   add_ports(variables, plan.ports, task);
   variables.add_recorded();
   TaskPlan planned{std::move(variables).take(), plan.warnings};
+  leave_to_plugins(planned.variables, settings, task);
   add_exports(planned.variables);
   for (auto& warning : {warn_of_unsuitable(planned.variables, facts.id.launcher), task.view.warning}) {
     if (!warning.empty()) planned.warnings.push_back(warning);

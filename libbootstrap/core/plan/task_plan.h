@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/plan/node_gpus.h"
@@ -17,15 +20,22 @@ namespace bootstrap {
 
 // What is known of a task when it starts.
 struct TaskFacts {
-  std::size_t local_task = 0;       // its place in StepFacts::local_ranks
+  std::size_t local_task = 0;       // its place in StepFacts::ranks_here
   const NodeGpus* gpus = nullptr;   // the plan's, or a copy with another order; null: none are dealt out to it
   GpuView view = {};                // what it sees of them
   std::uint32_t cores = 0;          // that it may run on; 0: not known
   std::uint32_t cores_of_node = 0;  // that the job has on the node; 0: not known
   std::uint32_t cores_asked = 0;    // --cpus-per-task; 0: not given
-  std::optional<std::vector<std::uint16_t>> ports =
-      {};  // reserved for it; nothing: not yet, and the first that it may have
+  // Reserved for it; nothing: not yet, and the first that it may have.
+  std::optional<std::vector<std::uint16_t>> ports = {};
+  std::vector<std::pair<std::string, std::string>> of_plugins = {};  // of kLeftToPlugins, what is set by now
 };
+
+// Another plugin may choose these for a task: one that binds cores has better thread counts, and one that starts
+// containers better interfaces, unless the user named an interface.
+inline constexpr std::array<std::string_view, 6> kLeftToPlugins{
+    "OMP_NUM_THREADS",    "CUDA_DEVICE_ORDER", "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME", "UCX_NET_DEVICES",   "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME"};
 
 // As far as that can be known before a task starts: nothing is hidden from it, and it has its share of the cores.
 TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t local_task);

@@ -140,7 +140,7 @@ Result<StepFacts> read_mpirun_facts(const Environment& environment, const Mpirun
   facts.layout = std::move(*layout);
   facts.layout_source = LayoutSource::kMpirun;
   facts.knows_hosts = is_one_node(*self);
-  facts.local_ranks = {self->rank};
+  facts.ranks_here = {self->rank};
   facts.is_one_task = true;
   facts.environment = without_outer_step(environment);
   facts.gpu_list = read_visible_gpus(facts.environment);

@@ -165,7 +165,7 @@ void VariableList::replace_users(std::string why) {
 bool VariableList::fits_every_rank(const PlannedVariable& variable) const {
   if (variable.previous != variable.value) return false;
   if (facts_.is_one_task) return true;
-  const auto own = facts_.layout.place(facts_.local_ranks.front()).*variable.of_place;
+  const auto own = facts_.layout.place(facts_.ranks_here.front()).*variable.of_place;
   for (Rank rank = 0; rank < facts_.layout.size(); ++rank) {
     if (facts_.layout.place(rank).*variable.of_place != own) return false;
   }

@@ -166,7 +166,7 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
     auto layout = deal(environment, sizes->nodes, sizes->counts, local);
     if (!layout) return fail(layout.error());
     facts.layout = std::move(*layout);
-    facts.local_ranks = local.ranks;
+    facts.ranks_here = local.ranks;
     return {};
   }
   auto read = read_layout(*text, std::move(sizes->nodes), std::move(sizes->counts), *tasks);
@@ -184,7 +184,7 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
   if (auto agrees = check_places(*layout, *here); !agrees) return agrees;
   facts.layout = std::move(*layout);
   facts.layout_source = LayoutSource::kStepLayout;
-  facts.local_ranks = here->ranks;
+  facts.ranks_here = here->ranks;
   facts.master_ip = read->master_ip;
   return {};
 }

@@ -49,7 +49,7 @@ struct StepFacts {
   LayoutSource layout_source = LayoutSource::kDistribution;
   bool knows_hosts = true;  // false: under mpirun on several nodes; of the layout only the own place on the own node
                             // is true
-  std::vector<Rank> local_ranks;    // ranks that this process starts, or the one that it is, in order of local task id
+  std::vector<Rank> ranks_here;     // ranks that this process starts, or the one that it is, in order of local task id
   bool is_one_task = false;         // a task's facts about itself; GPUs may be assigned already
   bool is_preloaded = false;        // the preload sets this task up, or has, and no plugin did
   bool has_gpus = false;            // Slurm gave GPUs to this step

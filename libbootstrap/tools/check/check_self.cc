@@ -73,7 +73,7 @@ std::vector<std::string> changed_variables(const OwnPlan& task, const Environmen
   if (!task.is_set) return {};
   std::vector<std::string> names;
   const ExportRecord ours(environment);
-  const auto rank = std::to_string(task.facts.local_ranks.front());
+  const auto rank = std::to_string(task.facts.ranks_here.front());
   for (const auto* const name : {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"}) {
     const auto value = text_of(environment, name);
     const bool is_others = std::string_view(name) == "RANK" && value != rank;
@@ -282,7 +282,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   CheckSelf self;
   auto& report = self.report;
   self.facts = task->facts;
-  report.rank = self.facts.local_ranks.front();
+  report.rank = self.facts.ranks_here.front();
   add_plan(report, *task, environment);
   add_gpus(report, *task);
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;

@@ -28,7 +28,7 @@ struct ExplainOptions {
   std::optional<std::uint32_t> rank;  // empty: all
 };
 
-const Place& place_of(const OwnPlan& task) { return task.facts.layout.place(task.facts.local_ranks.front()); }
+const Place& place_of(const OwnPlan& task) { return task.facts.layout.place(task.facts.ranks_here.front()); }
 
 // The GPUs of the node and what this task has of them, as indices. The vendor's library counts the GPUs that the task
 // can open, and shows those of the list.
@@ -105,7 +105,7 @@ void print_table(const OwnPlan& task, const ExplainOptions& options) {
                          .versions = cat({"slurm-bootstrap ", kVersion})};
   for (auto& note : step_notes(task.facts, task.step)) context.notes.push_back(std::move(note));
   if (options.environment.empty()) {
-    const auto rank = task.facts.local_ranks.front();
+    const auto rank = task.facts.ranks_here.front();
     const auto cores = cores_of(0);
     const auto near = task.is_set ? cores_near(find_own_gpus(task.facts.environment)) : CpuSet();
     context.notes.push_back(note_far_gpu(task.facts, rank, cores, near));

@@ -35,7 +35,7 @@ constexpr std::chrono::seconds kTimeOfExchange(5);
 class HorovodRanks {
  public:
   explicit HorovodRanks(const OwnPlan& task) : layout_(task.facts.layout) {
-    const auto own = layout_.place(task.facts.local_ranks.front());
+    const auto own = layout_.place(task.facts.ranks_here.front());
     are_alone_ = effective_value(task.task.variables, "LOCAL_WORLD_SIZE") != std::to_string(own.local_size);
   }
 
@@ -158,7 +158,7 @@ Status join_horovod_world(const Environment& environment, const std::vector<std:
   const auto task = read_own_task(environment);
   if (!task) return fail(task.error());
   const auto& layout = task->facts.layout;
-  const auto rank = task->facts.local_ranks.front();
+  const auto rank = task->facts.ranks_here.front();
   const HorovodRanks ranks(*task);
   if (layout.size() > 1) {
     std::optional<std::string> mine;
