@@ -2,7 +2,7 @@
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
 # Reads repository, cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count,
-# cgroup_version, plugstack_lines, overrides, slurm_prefix.
+# cgroup_version, plugstack_lines, overrides, slurm_prefix, names.
 
 # Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
 node_address() {
@@ -13,12 +13,18 @@ node_names() {
   seq -f 'node%03g' 1 "$node_count"
 }
 
-# Neighbouring nodes with equally many GPUs, one line each: their names as a host list, and how many GPUs.
+# What a host calls itself. Where no name service knows the nodes, that is not the name of its node either.
+host_name() {
+  [[ ${names:?} == hosts ]] && printf '%s' "$1" || printf '%s' "${1/node/host}"
+}
+
+# Neighbouring nodes with equally many GPUs, one line each: their names as a host list, and how many GPUs. A node that
+# has its address in slurm.conf is not with others.
 gpu_groups() {
   local counts node first=1
   read -ra counts <<<"$gpu_counts"
   for ((node = 1; node <= node_count; node++)); do
-    ((node == node_count || counts[node] != counts[node - 1])) || continue
+    ((node == node_count || counts[node] != counts[node - 1])) || [[ ${names:?} != hosts ]] || continue
     printf 'node[%03d-%03d] %d\n' "$first" "$node" "${counts[node - 1]}"
     first=$((node + 1))
   done
@@ -81,11 +87,13 @@ TEXT
 }
 
 write_nodes() {
-  local nodes gpus
+  local nodes gpus node
   while read -r nodes gpus; do
     printf 'NodeName=%s CPUs=%d Boards=1 SocketsPerBoard=%d CoresPerSocket=%d ThreadsPerCore=1 RealMemory=65536' \
       "$nodes" "$cpu_count" "$socket_count" $((cpu_count / socket_count))
     ((gpus)) && printf ' Gres=gpu:%d' "$gpus"
+    node=${nodes:5:3}
+    [[ $names == hosts ]] || printf ' NodeHostname=%s NodeAddr=%s' "$(host_name "node$node")" "$(node_address $((10#$node)))"
     printf ' State=UNKNOWN\n'
   done < <(gpu_groups)
   printf 'PartitionName=main Nodes=node[001-%03d] Default=YES MaxTime=INFINITE State=UP\n' "$node_count"
@@ -106,6 +114,16 @@ write_mpi_conf() {
   printf 'PMIxCollFence=ring\n' >"$cluster_state/etc/mpi.conf"
 }
 
+# Nothing listens on the port of the name server here, and the look-up fails at once.
+write_name_services() {
+  local services=files
+  [[ $names != hosts ]] || return 0
+  [[ $names != again ]] || services='files dns'
+  sed -i "s/^hosts:.*/hosts: $services/" "$1/nsswitch.conf"
+  rm -f "$1/resolv.conf"
+  printf 'nameserver 127.0.0.1\n' >"$1/resolv.conf"
+}
+
 # /etc of the hosts. A mount over one file would be gone once the machine's file is replaced, as useradd does. Without hidden
 # files: etckeeper's history may be large.
 write_host_files() {
@@ -116,11 +134,12 @@ write_host_files() {
   : >"$folder/hostname"
   {
     printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n10.20.0.1 head\n'
-    while read -r name; do
+    while [[ $names == hosts ]] && read -r name; do
       i=$((i + 1))
       printf '%s %s\n' "$(node_address "$i")" "$name"
     done < <(node_names)
   } >"$folder/hosts"
+  write_name_services "$folder"
   awk -F: '$1 != "alice" && $1 != "bob" && $3 != 10001 && $3 != 10002' /etc/passwd >"$folder/passwd"
   awk -F: '$1 != "alice" && $1 != "bob" && $1 != "lab" && ($3 < 10000 || $3 > 10002)' /etc/group >"$folder/group"
   printf '%s:x:%d:%d::/home/%s:/bin/bash\n' alice 10001 10001 alice bob 10002 10002 bob >>"$folder/passwd"
@@ -129,7 +148,7 @@ write_host_files() {
   # A second group, as most users of a real cluster have one.
   printf 'alice:x:10001:\nbob:x:10002:\nlab:x:10000:alice,bob\n' >>"$folder/group"
   { printf 'head\n' && node_names; } | while read -r name; do
-    printf '%s\n' "$name" >"$cluster_state/hosts/hostname.$name"
+    host_name "$name" >"$cluster_state/hosts/hostname.$name"
   done
 }
 

@@ -170,7 +170,7 @@ start_daemons() {
 }
 
 main() {
-  hostname "$host"
+  hostname "$(host_name "$host")"
   join_network
   make_mounts
   cd /

@@ -38,7 +38,7 @@ gpu_counts_of() {
 parse_up() {
   local gpus=2
   node_count=2 cpu_count=4 socket_count=1 cgroup_version='' plugstack_file='' plugin_arguments='' overrides=() slurmd_variables=()
-  gpu_env=all real_gpu_numbers='' slurm_prefix=''
+  gpu_env=all real_gpu_numbers='' slurm_prefix='' names=hosts
   plugin=$repository/build/release/spank_plugin/spank_bootstrap.so
   select_cluster default
   while (($#)); do
@@ -55,6 +55,10 @@ parse_up() {
       --gpu-env)
         [[ $2 =~ ^(nvidia|amd|intel|all)$ ]] || misused "up: --gpu-env '$2' is none of nvidia, amd, intel and all"
         gpu_env=$2
+        ;;
+      --names)
+        [[ $2 =~ ^(hosts|none|again)$ ]] || misused "up: --names '$2' is none of hosts, none and again"
+        names=$2
         ;;
       --cpus) cpu_count=$(number_of "$1" "$2" 1 1024) ;;
       --sockets) socket_count=$(number_of "$1" "$2" 1 64) ;;
@@ -200,7 +204,7 @@ close_inherited() {
 # Init reads from a pipe that we alone hold open, and ends when we do (see init.sh).
 start_init() {
   declare -p cluster_name node_count gpu_counts real_gpu_numbers cgroup_version device_major device_cgroup \
-    plugin_folder repository slurm_prefix slurmd_variables | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
+    plugin_folder repository slurm_prefix slurmd_variables names | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
     close_inherited

@@ -270,3 +270,23 @@ def test_status_shows_a_drained_node(cluster):
     finally:
         cluster.run([*change, "state=resume"], user="root")
     wait_for(lambda: cluster.script("status").returncode == 0)
+
+
+LOOK_UP = """import socket
+for name in "node001", "node002", "head":
+    try:
+        print(socket.getaddrinfo(name, 0)[0][4][0])
+    except socket.gaierror as error:
+        print({socket.EAI_NONAME: "none", socket.EAI_AGAIN: "again"}[error.errno])
+"""
+
+
+@pytest.mark.parametrize("names", ["hosts", "none", "again"])
+def test_node_names_are_known_to_slurm_alone(cluster_factory, names):
+    cluster = cluster_factory(f"names-{names}").up("--no-plugin", "--names", names)
+    of_nodes = ["10.20.1.1", "10.20.1.2"] if names == "hosts" else [names] * 2
+    for node in ("head", "node002"):
+        assert cluster.run(["python3", "-c", LOOK_UP], node=node).stdout.split() == [*of_nodes, "10.20.0.1"], node
+    done = cluster.run(["srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME $(hostname)"])
+    host = "node" if names == "hosts" else "host"
+    assert sorted(done.stdout.splitlines()) == [f"node00{i} {host}00{i}" for i in (1, 2)], done.stderr
