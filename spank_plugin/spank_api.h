@@ -69,7 +69,7 @@ void log_verbose(std::string_view step, std::string_view message);
 void log_debug(std::string_view step, std::string_view message);
 
 inline constexpr int kAccepted = 0;
-inline constexpr int kRefused = -1;  // up to Slurm 24.11 a positive value prints a message and lets the job run
+inline constexpr int kStepRefused = -1;  // up to Slurm 24.11 a positive value prints a message and lets the job run
 
 // Runs one hook. An exception that left it would end srun or slurmstepd (std::terminate), even for an optional plugin;
 // only allocation can throw in here. Each hook decides what its failure does: in slurmstepd a result other than 0
@@ -87,6 +87,6 @@ int guard(const char* name, OnFailure&& on_failure, Hook&& hook) noexcept {
 }
 
 inline int accept() noexcept { return kAccepted; }
-inline int refuse() noexcept { return kRefused; }
+inline int refuse() noexcept { return kStepRefused; }
 
 }  // namespace bootstrap

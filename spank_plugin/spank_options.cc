@@ -59,7 +59,7 @@ int option_callback(int place, const char* value, int remote) {
       const auto applied = apply_setting(probe, spec, text, Source::kOption);
       if (!applied) {
         log_error(applied.error().message);
-        return kRefused;
+        return kStepRefused;
       }
     }
     auto& given = state().given[static_cast<std::size_t>(place)];

@@ -198,6 +198,15 @@ SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::spa
   return launcher == Launcher::kSlurm && is_one_on_each ? SetUp::kTorchrun : SetUp::kNothing;
 }
 
+// This process asks no name server. An address that is a number needs none.
+MeetingAddresses numbers_among(const Environment& environment, const Settings& settings) {
+  MeetingAddresses meeting;
+  const auto users = environment.get("MASTER_ADDR").value_or("");
+  if (parse_ip_address(settings.address.value)) meeting.ours = settings.address.value;
+  if (parse_ip_address(users)) meeting.users = users;
+  return meeting;
+}
+
 Status set_up(const Environment& environment, SetUp what) {
   const auto settings = settings_of(environment);
   if (!settings) return fail(settings.error());
@@ -210,6 +219,7 @@ Status set_up(const Environment& environment, SetUp what) {
   facts->decision.set_up = what;
   facts->decision.reason = "the preloaded library does it, without the plugin";
   facts->is_preloaded = true;
+  facts->meeting = numbers_among(environment, *settings);
   gather_network(*facts, *settings);
   const auto plan = plan_step(*facts, *settings);
   if (!plan) return fail(plan.error());

@@ -1,8 +1,14 @@
-// The routes of this node and the RDMA devices behind its interfaces, from files alone: no socket, no packet.
+// The routes of this node and the RDMA devices behind its interfaces, from files alone; whether an address is its own,
+// from a bind. No packet.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/read_network.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "core/util/text.h"
 #include "probe/files.h"
@@ -30,11 +36,28 @@ void gather_network(StepFacts& facts, const Settings& settings, const std::strin
   using Kind = InterfaceChoice::Kind;
   const auto kind = settings.interface.value.kind;
   const bool is_by_route = kind == Kind::kGloo || kind == Kind::kAuto;
-  if (kind == Kind::kOff || facts.layout.node_count() == 1 || (is_by_route && facts.master_ip.empty())) return;
+  const bool has_address = !facts.meeting.ours.empty() || !facts.meeting.users.empty();
+  if (kind == Kind::kOff || facts.layout.node_count() == 1 || (is_by_route && !has_address)) return;
   const FileTree tree(root);
   facts.routes = parse_ipv4_routes(tree.read("/proc/net/route"));
   for (auto& route : parse_ipv6_routes(tree.read("/proc/net/ipv6_route"))) facts.routes.push_back(std::move(route));
   if (kind != Kind::kGloo) facts.rdma = read_rdma_ports(tree);
+}
+
+bool is_own_address(std::string_view address) {
+  const auto parsed = parse_ip_address(address);
+  if (!parsed) return true;
+  const bool is_ipv4 = parsed->bits == 32;
+  sockaddr_in ipv4{};
+  ipv4.sin_family = AF_INET;
+  std::memcpy(&ipv4.sin_addr, parsed->bytes.data(), sizeof ipv4.sin_addr);
+  sockaddr_in6 ipv6{};
+  ipv6.sin6_family = AF_INET6;
+  std::memcpy(&ipv6.sin6_addr, parsed->bytes.data(), sizeof ipv6.sin6_addr);
+  const Descriptor socket(::socket(is_ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto bound = is_ipv4 ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&ipv4), sizeof ipv4)
+                             : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&ipv6), sizeof ipv6);
+  return bound == 0 || errno != EADDRNOTAVAIL;
 }
 
 }  // namespace bootstrap

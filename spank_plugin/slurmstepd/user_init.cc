@@ -256,6 +256,7 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
     facts->device_files = device_files_of(gpus_of(facts->gpus_of_node, facts->gpu_list->kind->vendor));
   }
   gather_network(*facts, settings);
+  facts->is_users_master_elsewhere = is_reporter_ && !is_own_address(facts->meeting.users);
   auto plan = plan_step(*facts, settings);
   if (!plan) return fail(plan.error());
   if (plan->gpus && plan->gpus->tasks != ranks.size()) {

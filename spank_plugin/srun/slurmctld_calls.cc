@@ -10,6 +10,7 @@
 #include <string>
 #include <type_traits>
 
+#include "core/settings/settings.h"
 #include "core/step/step_id.h"
 
 namespace bootstrap {
@@ -134,6 +135,18 @@ std::vector<std::string> ask_job_nodes(std::uint32_t job) {
     }
   }
   return nodes;
+}
+
+std::string ask_node_address(const std::string& node) {
+  const auto load = slurm_function<decltype(&slurm_load_node_single)>("slurm_load_node_single");
+  const auto free = slurm_function<decltype(&slurm_free_node_info_msg)>("slurm_free_node_info_msg");
+  node_info_msg_t* message = nullptr;
+  auto name = node;  // Slurm does not take a constant
+  if (load == nullptr || free == nullptr || load(&message, name.data(), kFlags) != 0) return {};
+  const std::unique_ptr<node_info_msg_t, decltype(free)> nodes(message, free);
+  if (nodes == nullptr || nodes->record_count == 0) return {};
+  auto address = text_of(nodes->node_array[0].node_addr);
+  return is_host_name(address) ? address : std::string();
 }
 
 std::vector<ComponentText> ask_step_layout(const StepNumbers& numbers) {

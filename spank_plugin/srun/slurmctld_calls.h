@@ -30,6 +30,10 @@ std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers);
 // What each node of a job has of GPUs and the like: "gpu:2(IDX:0-1)". One RPC.
 std::vector<std::string> ask_job_nodes(std::uint32_t job);
 
+// The address by which Slurm reaches a node, a number or a name: its NodeAddr. Empty: slurmctld does not answer with
+// one. One RPC.
+std::string ask_node_address(const std::string& node);
+
 // All components of the step in order of rank; empty when they do not add up. One RPC for a plain step, 0.7 to 1 ms.
 // Only for srun: in slurmstepd Slurm's API can deadlock.
 std::vector<ComponentText> ask_step_layout(const StepNumbers& numbers);

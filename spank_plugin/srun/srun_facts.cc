@@ -164,7 +164,9 @@ ResolvedName look_up(const std::string& name) {
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found);
-  if (outcome != 0) return {.is_unknown = outcome == EAI_NONAME || outcome == EAI_NODATA};
+  if (outcome != 0) {
+    return {.is_unknown = outcome == EAI_NONAME || outcome == EAI_NODATA || outcome == EAI_AGAIN};
+  }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   for (; found != nullptr; found = found->ai_next) {
     std::array<char, NI_MAXHOST> text;

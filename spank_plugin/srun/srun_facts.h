@@ -36,7 +36,7 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
 
 struct ResolvedName {
   std::string address = {};  // the first that is no loopback address; empty: there is none
-  bool is_unknown = false;   // to the name server
+  bool is_unknown = false;   // to the name server, or there is none
   bool is_loopback = false;  // all its addresses are
 };
 

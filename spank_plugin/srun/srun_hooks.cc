@@ -14,13 +14,11 @@
 #include <vector>
 
 #include "core/activation/activation_rules.h"
-#include "core/plan/master_endpoint.h"
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
 #include "core/program/srun_arguments.h"
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
-#include "core/step/host_list.h"
 #include "core/step/planned_variables.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
@@ -30,6 +28,7 @@
 #include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
+#include "srun/meeting_address.h"
 #include "srun/report_receiver.h"
 #include "srun/slurmctld_calls.h"
 #include "srun/srun_facts.h"
@@ -40,7 +39,6 @@ namespace {
 // For reading the program's head, all calls of slurmctld and all questions to the name server together. Each of them
 // takes about a millisecond.
 constexpr std::chrono::milliseconds kDecisionTime{5000};
-constexpr std::chrono::milliseconds kLookUpTime{1000};  // for one name, within that time
 
 void set_variable(std::string_view name, const std::string& value) {
   ::setenv(std::string(name).c_str(), value.c_str(), 1);
@@ -160,59 +158,15 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
 // What the calls need. They run in a thread that may be left behind, so it owns all of this.
 struct Questions {
   StepNumbers numbers;
-  bool needs_record = false;      // what the step asked for
-  std::uint32_t nodes = 1;        // of the step
-  std::string master = {};        // a template with %h for the host of rank 0; empty: its address is not needed
-  bool is_users_option = false;   // the user set it, in a step that asks
-  std::string users_master = {};  // MASTER_ADDR of the user, to be looked up; empty: there is none
+  bool needs_record = false;  // what the step asked for
+  std::uint32_t nodes = 1;    // of the step
 };
 
 struct Answers {
   std::optional<SlurmctldAnswers> record;
   std::vector<ComponentText> components;
-  std::string master_ip;
-  std::string unusable_master;  // MASTER_ADDR of the user
-  std::string unusable_option;  // likewise of --bootstrap-addr
+  FoundAddresses addresses;
 };
-
-std::size_t node_count(const std::vector<ComponentText>& components) {
-  std::size_t nodes = 0;
-  for (const auto& component : components) nodes += component.tasks_per_node.size();
-  return nodes;
-}
-
-std::string host_of_first_rank(const std::vector<ComponentText>& components) {
-  if (components.empty() || components.front().node_of_rank.empty()) return {};
-  const auto hosts = parse_host_list(components.front().nodes);
-  const auto first = components.front().node_of_rank.front();
-  return hosts && first < hosts->size() ? (*hosts)[first] : std::string();
-}
-
-ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
-  const auto own = std::min(deadline, std::chrono::steady_clock::now() + kLookUpTime);
-  return call_in_time<ResolvedName>(
-             "the look-up", [name] { return look_up(name); }, own)
-      .value_or(ResolvedName{});
-}
-
-// If the name server does not answer in time, the nodes choose no interface, and the user's address stays.
-void ask_addresses(const Questions& questions, Answers& answers, Deadline deadline) {
-  const auto first = host_of_first_rank(answers.components);
-  if (first.empty()) return;
-  const bool is_one_node = node_count(answers.components) < 2;
-  const auto is_unusable = [&](const ResolvedName& name) {
-    return name.is_unknown || (name.is_loopback && !is_one_node);
-  };
-  if (!questions.master.empty() && (!is_one_node || questions.is_users_option)) {
-    const auto master = fill_address(questions.master, first);
-    const auto found = look_up_in_time(master, deadline);
-    answers.master_ip = found.address;
-    if (questions.is_users_option && is_unusable(found)) answers.unusable_option = master;
-  }
-  const auto& users = questions.users_master;
-  if (!users.empty() && users != first && is_unusable(look_up_in_time(users, deadline)))
-    answers.unusable_master = users;
-}
 
 Answers ask(const Questions& questions) {
   const auto& numbers = questions.numbers;
@@ -226,21 +180,6 @@ Answers ask(const Questions& questions) {
   }
   answers.components = ask_step_layout(numbers);
   return answers;
-}
-
-Questions questions_of(const StepNumbers& numbers, const Environment& environment, const Settings& settings,
-                       bool needs_record, std::uint32_t nodes, Asked asked) {
-  using Kind = InterfaceChoice::Kind;
-  const auto kind = settings.interface.value.kind;
-  Questions questions{.numbers = numbers, .needs_record = needs_record, .nodes = nodes};
-  const bool has_option = settings.address.source >= Source::kEnvironment;
-  questions.is_users_option = has_option && asked != Asked::kUnasked;
-  if (questions.is_users_option || kind == Kind::kGloo || kind == Kind::kAuto) {
-    questions.master = settings.address.value;
-  }
-  // The user's variable stays in an unasked step, and yields to the user's option.
-  if (asked != Asked::kUnasked && !has_option) questions.users_master = master_to_look_up(environment);
-  return questions;
 }
 
 // On a node that does not run the plugin, or where another plugin starts the program first, the task of a step that
@@ -259,7 +198,7 @@ void put_placeholder_into_rank(const Environment& environment) {
 // The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
 void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
   decision.salt = random_bits().value_or(0);
-  decision.unusable_master = answers.unusable_master;
+  decision.unusable_master = answers.addresses.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
   if (answers.components.empty()) {
@@ -267,7 +206,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
     log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
     return;
   }
-  const auto text = write_layout(numbers.leader, numbers.step, answers.components, answers.master_ip);
+  const auto text = write_layout(numbers.leader, numbers.step, answers.components, answers.addresses.meeting);
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
@@ -281,7 +220,7 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
-  const auto questions = questions_of(numbers, environment, settings, !activation, step.nodes, choice.asked);
+  const Questions questions{.numbers = numbers, .needs_record = !activation, .nodes = step.nodes};
   auto got = call_in_time<Answers>(
       "the calls of slurmctld", [questions] { return ask(questions); }, deadline);
   if (got) answers = std::move(*got);
@@ -294,8 +233,13 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
     activation = decide_activation(choice, settings, step, *answers.record);
   }
   // After the decision: a step that is left alone does not wait for a name server.
-  if (activation->decision.set_up != SetUp::kNothing) ask_addresses(questions, answers, deadline);
-  return std::move(*activation);
+  if (activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
+  answers.addresses =
+      find_addresses(wanted_addresses(environment, settings, choice.asked), answers.components, deadline);
+  const auto& host = answers.addresses.host_without_address;
+  if (host.empty()) return std::move(*activation);
+  return decide_without_address(choice, cat({"where srun runs, the name ", host,
+                                             " does not resolve, and Slurm has no other address of that node"}));
 }
 
 void receive_reports(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
@@ -361,7 +305,7 @@ int decide_step(spank_t spank) {
     log_info(to_string(numbers->id()), announcement(decision, numbers->tasks, answers.components.front().nodes,
                                                     host_of_first_rank(answers.components)));
   }
-  if (const auto& name = answers.unusable_option; !name.empty()) {
+  if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
     const auto& address = collected.settings.address;
     log_warning(to_string(numbers->id()),
                 cat({setting_text("master_addr", address.source, address.value), ": ", name,

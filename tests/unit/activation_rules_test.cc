@@ -361,5 +361,15 @@ TEST(Activation, WithoutAnAnswerOnlyAStepThatAskedIsSetUp) {
   EXPECT_EQ(decide_without_answers(kJob, "").decision.asked, Asked::kWeakly);
 }
 
+TEST(Activation, WithoutAnAddressNoStepIsSetUpAndOneThatAskedIsRefused) {
+  for (const auto& choice : {kNobody, kJob, kLine}) {
+    const auto activation = decide_without_address(choice, "a reason");
+    EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
+    EXPECT_EQ(activation.decision.asked == Asked::kStrongly, choice.asked == Asked::kStrongly);
+    EXPECT_TRUE(activation.needs_warning);
+    EXPECT_NE(activation.line().find("--bootstrap-addr"), std::string::npos) << activation.line();
+  }
+}
+
 }  // namespace
 }  // namespace bootstrap

@@ -64,7 +64,7 @@ TEST(Frameworks, TheRendezvousIsTheUsersIfSet) {
 TEST(Frameworks, AWorldThatWasNotAskedForGetsNoMoreThanItsRow) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision = unasked(SetUp::kWorld);
-  facts.master_ip = "10.1.0.1";
+  facts.meeting.ours = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
   const auto plan = plan_with_cores(facts, {}, 8, 0);
   const auto expected = split(
@@ -192,7 +192,7 @@ TEST(Frameworks, AtMostFortyVariablesByDefault) {
   environment.set("SLURM_STEP_GPUS", "0");  // the shape with most of them: torchrun's
   environment.set("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555");
   auto facts = *read_task_facts(environment);
-  facts.master_ip = "10.1.0.1";
+  facts.meeting.ours = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
   const Settings settings;
   const auto plan = plan_with_cores(facts, settings, 8, 8);
@@ -240,7 +240,7 @@ TEST(Frameworks, AnotherStepsValuesAreReplacedAndRemoved) {
 TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
   const auto environment = two_by_two(1);
   auto facts = *read_task_facts(environment);
-  facts.master_ip = "10.1.0.1";
+  facts.meeting.ours = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
   const auto plan = plan_with_cores(facts, {}, 6, 16, 1);
   const auto task = read_own_plan(applied(plan, environment));
@@ -253,7 +253,7 @@ TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
 
 WholePlan plan_with_routes(Environment environment, std::string_view interface) {
   auto facts = *read_task_facts(environment);
-  facts.master_ip = "10.2.0.1";
+  facts.meeting.ours = "10.2.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true},
                   {"ib0", *parse_ip_prefix("10.2.0.0/16"), 0, true}};
   facts.rdma = {{"ib0", "mlx5_0:1"}};

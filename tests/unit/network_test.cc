@@ -122,7 +122,7 @@ class NodeFiles : public ::testing::Test {
 
   StepFacts facts(const char* interface, const char* master_ip) const {
     auto facts = *read_task_facts(two_by_two());
-    facts.master_ip = master_ip;
+    facts.meeting.ours = master_ip;
     Settings settings;
     settings.interface.value = *parse_interface(interface);
     gather_network(facts, settings, root_);
@@ -131,6 +131,11 @@ class NodeFiles : public ::testing::Test {
 
   std::string root_;
 };
+
+TEST(OwnAddress, IsOneThatTheSystemTakes) {
+  for (const auto* own : {"127.0.0.1", "0.0.0.0", "", "no number"}) EXPECT_TRUE(is_own_address(own)) << own;
+  for (const auto* other : {"192.0.2.7", "2001:db8::7"}) EXPECT_FALSE(is_own_address(other)) << other;
+}
 
 TEST_F(NodeFiles, AreReadIfNeeded) {
   EXPECT_EQ(facts("gloo", "10.2.0.1").routes.size(), 5U);

@@ -37,12 +37,31 @@ TEST(LayoutText, ComponentsCarryTheirOwn) {
 
 TEST(LayoutText, CarriesTheAddressOfMasterAddr) {
   const std::vector<ComponentText> components{{43, "n1", {1}, {0}}, {44, "n2", {1}, {0}}};
-  const auto text = *write_layout(43, 0, components, "10.0.0.1");
+  const auto text = *write_layout(43, 0, components, {"10.0.0.1", {}, {}});
   EXPECT_EQ(text, "43.0/43;n1;1;block/44;n2;1;block@10.0.0.1");
   const auto read = read_layout(text, *parse_host_list("n[1-2]"), {1, 1});
   ASSERT_TRUE(read);
-  EXPECT_EQ(read->master_ip, "10.0.0.1");
+  EXPECT_EQ(read->meeting.ours, "10.0.0.1");
   EXPECT_EQ(read->component_jobs, Counts({43, 44}));
+}
+
+TEST(LayoutText, CarriesTheAddressesThatAreKnown) {
+  const std::vector<ComponentText> components{{43, "n1", {1}, {0}}};
+  const std::vector<std::pair<MeetingAddresses, std::string>> cases{
+      {{}, "43.0/block"},
+      {{"10.0.0.1", "fd00::7", {}}, "43.0/block@10.0.0.1,fd00::7"},
+      {{{}, "10.0.0.2", {}}, "43.0/block@,10.0.0.2"},
+      {{{}, {}, "n1-mgmt"}, "43.0/block@,,n1-mgmt"},
+  };
+  for (const auto& [meeting, expected] : cases) {
+    EXPECT_EQ(*write_layout(43, 0, components, meeting), expected);
+    const auto read = read_layout(expected, {"n1"}, {1});
+    ASSERT_TRUE(read) << expected;
+    EXPECT_EQ(read->meeting, meeting);
+  }
+  for (const auto* wrong : {"@x", "@10.0.0.1,x", "@,,a b", "@,,,"}) {
+    EXPECT_FALSE(read_layout(cat({"43.0/block", wrong}), {"n1"}, {1})) << wrong;
+  }
 }
 
 TEST(LayoutText, ComesBackTheSame) {

@@ -107,6 +107,62 @@ TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAs
   EXPECT_EQ(value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
 }
 
+// A step on one node of a job of two.
+StepFacts second_node(std::string_view users, SetUp set_up = SetUp::kWorld) {
+  auto environment = with(step_of("node002", "2", 2, "node002"),
+                          {{"MASTER_ADDR", std::string(users)}, {"SLURM_JOB_NODELIST", "node[001-002]"}});
+  auto facts = *read_task_facts(environment);
+  if (set_up != SetUp::kAllSettings) facts.decision = unasked(set_up);
+  return facts;
+}
+
+TEST(StepPlan, AMasterAddressOutsideOfTheStepIsReportedAndReplacedWhereTheStepAsks) {
+  const auto reported = *make_plan(second_node("node001"), {});
+  EXPECT_EQ(value(reported, "MASTER_ADDR"), "node001");
+  ASSERT_EQ(reported.warnings.size(), 1U);
+  EXPECT_EQ(reported.warnings[0],
+            "MASTER_ADDR=\"node001\" stays as you set it, but this step has no task on that node, and rank 0 is on "
+            "node002; if the ranks are to meet on node002, unset it before srun, or use --bootstrap=on");
+  EXPECT_EQ(value(*make_plan(second_node("node001", SetUp::kAllSettings), {}), "MASTER_ADDR"), "node002");
+  for (const auto* right : {"node002", "node002.cluster", "10.20.1.1", "store.example"}) {
+    EXPECT_TRUE(make_plan(second_node(right), {})->warnings.empty()) << right;
+  }
+  auto elsewhere = second_node("10.20.1.1");
+  elsewhere.is_users_master_elsewhere = true;
+  ASSERT_EQ(make_plan(elsewhere, {})->warnings.size(), 1U);
+  EXPECT_EQ(make_plan(elsewhere, {})->warnings[0].find("MASTER_ADDR=\"10.20.1.1\" stays as you set it, but it is no"),
+            0U);
+  elsewhere.decision.asked = Asked::kStrongly;
+  EXPECT_EQ(make_plan(elsewhere, {})->warnings.size(), 1U) << "it stays in a step that asks, too";
+}
+
+TEST(StepPlan, OurOwnAddressExportedAgainIsNoServerOfTheUsers) {
+  auto environment = with(two_by_two(), {{"MASTER_ADDR", "node001"}, {"MASTER_PORT", "29500"}});
+  const auto ours = *make_plan(*read_task_facts(environment), {});
+  ASSERT_TRUE(ours.step.ports.master);
+  EXPECT_EQ(ours.step.ports.master->port, 29500);
+  environment.set("MASTER_ADDR", "store.example");
+  EXPECT_FALSE(make_plan(*read_task_facts(environment), {})->step.ports.master);
+}
+
+TEST(StepPlan, WhereNamesDoNotResolveTheAddressOfTheNodeCounts) {
+  auto facts = *read_task_facts(two_by_two());
+  facts.decision = unasked(SetUp::kWorld);
+  facts.meeting = {"10.20.1.1", {}, "10.20.1.1"};
+  const auto plan = *make_plan(facts, {});
+  EXPECT_EQ(value(plan, "MASTER_ADDR"), "10.20.1.1");
+  EXPECT_EQ(plan.step.master.address_from, "NodeAddr of node001, a name that does not resolve");
+  EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS").find("10.20.1.1:"), 0U);
+  Settings settings;
+  settings.address = {"%a-ib0", Source::kOption};
+  EXPECT_EQ(value(*make_plan(facts, settings), "MASTER_ADDR"), "10.20.1.1-ib0");
+  settings.address = {"%h-ib0", Source::kSite};
+  EXPECT_EQ(value(*make_plan(facts, settings), "MASTER_ADDR"), "node001-ib0") << "the site knows another name";
+  settings.address = {"%a", Source::kOption};
+  facts.meeting = {};
+  EXPECT_EQ(value(*make_plan(facts, settings), "MASTER_ADDR"), "-") << "srun alone knows it";
+}
+
 TEST(StepPlan, PortsAreSalted) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision.salt = 0x1234567890abcdefU;

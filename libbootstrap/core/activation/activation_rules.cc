@@ -269,6 +269,14 @@ std::string announcement(const Decision& decision, std::uint32_t tasks, std::str
   return cat({what, "; use --bootstrap=off for independent runs"});
 }
 
+Activation decide_without_address(const UserChoice& choice, const std::string& why) {
+  constexpr std::string_view kNameOne = "name an address of that node with --bootstrap-addr";
+  if (choice.asked == Asked::kWeakly) return leave_alone(choice, why, kNameOne);
+  auto activation = nothing(why, kNameOne, true);
+  activation.decision.asked = choice.asked;
+  return activation;
+}
+
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {
   if (choice.asked != Asked::kUnasked && !choice.is_off) return asked_for(choice);
   return nothing(why, kAskOrNot, true);

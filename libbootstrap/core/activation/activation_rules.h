@@ -100,4 +100,7 @@ std::string announcement(const Decision& decision, std::uint32_t tasks, std::str
 // slurmctld did not answer in time.
 Activation decide_without_answers(const UserChoice& choice, const std::string& why);
 
+// No address of rank 0 is known. A step that asks for itself is refused.
+Activation decide_without_address(const UserChoice& choice, const std::string& why);
+
 }  // namespace bootstrap

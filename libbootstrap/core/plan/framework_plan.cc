@@ -50,6 +50,10 @@ void add_row(VariableList& variables, const FrameworkVariable& row, const TaskCo
 void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   constexpr std::size_t kMostInVariable = 60000;  // below what Slurm hands on (see Environment::kMaxValue)
   constexpr std::size_t kMostOnNode = std::size_t{1} << 20;
+  if (facts.layout.node_count() > 1 && !facts.meeting.of_node.empty()) {
+    plan.warnings.emplace_back("TF_CONFIG is not set: it has the names of all nodes, which do not resolve here");
+    return;
+  }
   const auto most = facts.layout.most_on_a_node();
   const auto room = std::min(kMostInVariable, kMostOnNode / std::max(1U, most));
   plan.workers = worker_list(facts, settings, room);
@@ -72,11 +76,11 @@ std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
   return interface;
 }
 
-Status add_interface(VariableList& variables, const StepFacts& facts, const Settings& settings) {
+Status add_interface(VariableList& variables, const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   const auto& choice = settings.interface.value;
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
-  const auto chosen =
-      choose_interface(choice, facts.routes, facts.master_ip, facts.layout.host_of(facts.ranks_here.front()));
+  const auto& address = is_kept(plan.variables, "MASTER_ADDR") ? facts.meeting.users : facts.meeting.ours;
+  const auto chosen = choose_interface(choice, facts.routes, address, facts.layout.host_of(facts.ranks_here.front()));
   const auto said = setting_text("interface", settings.interface.source, choice.text);
   if (!chosen) return fail(chosen.error().code, cat({said, ": ", chosen.error().message}));
   if (!*chosen) return {};
@@ -177,7 +181,8 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   for (const auto& row : framework_variables()) {
     if (row.made_of == DependsOn::kStep && has(sets, row.framework)) add_row(variables, row, any_task);
   }
-  for (auto& added : {add_interface(variables, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
+  for (auto& added :
+       {add_interface(variables, plan, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
     if (!added) plan.warnings.push_back(added.error().message);
   }

@@ -53,7 +53,7 @@ std::string coordinator_port(const TaskContext& task) {
 
 std::string coordinator_address(const TaskContext& task) {
   const bool is_first = task.facts.first_listed_host == task.facts.layout.host_of(0);
-  if (!is_all_settings(task) && is_first) return {};
+  if (!is_all_settings(task) && is_first && task.facts.meeting.of_node.empty()) return {};
   const auto port = coordinator_port(task);
   return port.empty() ? std::string() : endpoint(master_addr(task), port);
 }
@@ -154,7 +154,7 @@ std::string worker_list(const StepFacts& facts, const Settings& settings, std::s
   const auto& layout = facts.layout;
   std::string workers;
   for (Rank rank = 0; rank < layout.size() && workers.size() <= room; ++rank) {
-    const auto host = fabric_name(settings, layout.host_of(rank));
+    const auto host = fabric_name(settings, layout.host_of(rank), facts.meeting);
     const auto port = std::to_string(worker_port(facts, settings, rank));
     workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});
   }

@@ -6,6 +6,7 @@
 
 #include "core/hardware/network.h"
 #include "core/plan/step_plan.h"
+#include "core/step/host_list.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -64,20 +65,35 @@ std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::
   return static_cast<std::uint16_t>(range.low + offset);
 }
 
-std::string fill_address(std::string_view address, std::string_view host) { return replaced(address, "%h", host); }
+std::string fill_address(std::string_view address, std::string_view host, std::string_view of_node) {
+  return replaced(replaced(address, "%h", host), "%a", of_node);
+}
 
-std::string fabric_name(const Settings& settings, const std::string& host) {
+bool needs_node_address(std::string_view address) { return address.find("%a") != std::string_view::npos; }
+
+std::string fabric_name(const Settings& settings, const std::string& host, const MeetingAddresses& meeting) {
   const auto& address = settings.address.value;
-  return address.find('%') == std::string::npos ? host : fill_address(address, host);
+  if (!meeting.of_node.empty() && settings.address.source == Source::kDefault) return meeting.of_node;
+  return address.find('%') == std::string::npos ? host : fill_address(address, host, meeting.of_node);
 }
 
 Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Settings& settings) {
   MasterEndpoint master;
-  const bool is_known = facts.knows_hosts || settings.address.value.find("%h") == std::string::npos;
-  if (is_known) master.address = fill_address(settings.address.value, facts.layout.host_of(0));
-  master.address_from = settings.address.source == Source::kDefault
-                            ? std::string(layout_origin(facts.layout_source))
-                            : setting_name("master_addr", settings.address.source);
+  const auto& address = settings.address.value;
+  const auto& of_node = facts.meeting.of_node;
+  const auto& host = facts.layout.host_of(0);
+  const bool is_known = (facts.knows_hosts || address.find("%h") == std::string::npos) &&
+                        (!needs_node_address(address) || !of_node.empty());
+  if (settings.address.source != Source::kDefault) {
+    if (is_known) master.address = fill_address(address, host, of_node);
+    master.address_from = setting_name("master_addr", settings.address.source);
+  } else if (!of_node.empty()) {
+    master.address = of_node;
+    master.address_from = cat({"NodeAddr of ", host, ", a name that does not resolve"});
+  } else {
+    if (is_known) master.address = host;
+    master.address_from = layout_origin(facts.layout_source);
+  }
 
   if (settings.port.value != 0) {
     master.port = settings.port.value;
@@ -114,15 +130,17 @@ std::string doubtful_master(const StepFacts& facts, std::string_view address) {
   const auto& layout = facts.layout;
   if (address.empty() || !facts.knows_hosts) return {};
   if (address == facts.decision.unusable_master) return "it does not resolve where srun runs";
-  if (layout.node_count() < 2) return {};
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
   const auto& first = layout.host_of(0);
   if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
-  const auto& hosts = layout.hosts();
   const auto is_named = [&](const std::string& host) {
     return address == host || (address.find('.') != std::string_view::npos && short_name(address) == host);
   };
-  return std::any_of(hosts.begin(), hosts.end(), is_named) ? cat({"rank 0 is on ", first}) : std::string();
+  const auto& hosts = layout.hosts();
+  if (std::any_of(hosts.begin(), hosts.end(), is_named)) return cat({"rank 0 is on ", first});
+  const auto of_job = parse_host_list(facts.environment.get("SLURM_JOB_NODELIST").value_or(""));
+  if (!of_job || std::none_of(of_job->begin(), of_job->end(), is_named)) return {};
+  return cat({"this step has no task on that node, and rank 0 is on ", first});
 }
 
 }  // namespace
@@ -136,7 +154,8 @@ void add_master(VariableList& variables, const StepFacts& facts, const MasterEnd
   // Under mpirun on several nodes only the user knows the host of rank 0.
   if (master.address.empty() && (!variables.set_by_user("MASTER_ADDR") || !why.empty())) return;
   variables.common("MASTER_ADDR", master.address, master.address_from, address_is_asked);
-  if (why.empty() && facts.decision.asked != Asked::kUnasked) why = doubtful_master(facts, users);
+  const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;  // which does not read MASTER_ADDR
+  if (why.empty() && (facts.decision.asked != Asked::kUnasked || is_torchruns)) why = doubtful_master(facts, users);
   if (!why.empty()) variables.replace_users(std::move(why));
   variables.common("MASTER_PORT", std::to_string(master.port), master.port_from, port_is_asked);
   if (parse_unsigned(facts.environment.get("MASTER_PORT").value_or(""), kMaxPort).value_or(0) == 0) {
@@ -145,12 +164,18 @@ void add_master(VariableList& variables, const StepFacts& facts, const MasterEnd
 }
 
 std::string warn_of_master(const StepPlan& plan, const StepFacts& facts) {
-  if (facts.decision.asked != Asked::kUnasked || !is_kept(plan.variables, "MASTER_ADDR")) return {};
+  if (!is_kept(plan.variables, "MASTER_ADDR")) return {};
   const auto users = facts.environment.get("MASTER_ADDR").value_or("");
-  const auto why = doubtful_master(facts, users);
+  const auto& first = facts.layout.host_of(0);
+  auto why = facts.decision.asked == Asked::kUnasked ? doubtful_master(facts, users) : std::string();
+  std::string_view cure = "unset it before srun, or use --bootstrap=on";
+  if (why.empty() && facts.is_users_master_elsewhere) {
+    why = cat({"it is no address of ", first, ", where rank 0 is"});
+    cure = "unset it before srun";
+  }
   if (why.empty()) return {};
-  return cat({"MASTER_ADDR=", quote(users, 40), " stays as you set it, but ", why,
-              "; if the ranks are to meet there, unset it before srun, or use --bootstrap=on"});
+  return cat({"MASTER_ADDR=", quote(users, 40), " stays as you set it, but ", why, "; if the ranks are to meet on ",
+              first, ", ", cure});
 }
 
 void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
@@ -162,7 +187,10 @@ void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& se
   plan.ports.is_only_tried = plan.ports.is_users && facts.decision.asked == Asked::kUnasked;
   const auto& ranks = facts.ranks_here;
   if (port == 0 || !settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return;
-  if (is_kept(plan.variables, "MASTER_ADDR")) return;  // a server of the user's may listen there
+  const auto* const address = find_variable(plan.variables, "MASTER_ADDR");
+  const bool is_elsewhere =
+      address != nullptr && address->action == Action::kKept && address->previous != address->value;
+  if (is_elsewhere) return;  // a server of the user's may listen there
   plan.ports.master = port_to_hold("MASTER_PORT", port, facts.layout.host_of(0));
 }
 

@@ -29,11 +29,14 @@ std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint6
 // MASTER_PORT), else one computed from the ids, far from those of neighbouring steps.
 std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n);
 
-// A name or template of --bootstrap-addr with the host filled in.
-std::string fill_address(std::string_view address, std::string_view host);
+// A name or template of --bootstrap-addr with the host filled in, and the address by which Slurm reaches it.
+std::string fill_address(std::string_view address, std::string_view host, std::string_view of_node);
 
-// The name of a node in the network that the ranks meet in: `host`, or the site's template with it filled in.
-std::string fabric_name(const Settings& settings, const std::string& host);
+bool needs_node_address(std::string_view address);  // whether it has %a
+
+// The name of a node in the network that the ranks meet in: `host`, or the site's template with it filled in. In
+// `meeting` is the address of the node of rank 0, where it counts: names do not.
+std::string fabric_name(const Settings& settings, const std::string& host, const MeetingAddresses& meeting);
 
 struct MasterEndpoint {
   std::string address;
@@ -46,7 +49,7 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
 
 // Adds MASTER_ADDR and MASTER_PORT. The user's values stay where they can be right, unless an option asks for others.
 // In a step of several nodes an address that is loopback or no host name is replaced; in a step that asks also the name
-// of another node of the step, and a name that srun cannot resolve.
+// of another node of the job, and a name that srun cannot resolve. torchrun's address is replaced likewise.
 void add_master(VariableList& variables, const StepFacts& facts, const MasterEndpoint& master,
                 const Settings& settings);
 

@@ -85,9 +85,12 @@ std::vector<std::string> inherited_to_unset(const Environment& environment) {
 
 namespace {
 
-// What torchrun reads, and nothing else: its workers get the rest from torchrun.
-void keep_torchruns(Variables& variables) {
-  std::erase_if(variables, [](const PlannedVariable& variable) { return variable.framework != Framework::kTorchrun; });
+// What torchrun reads, and nothing else: its workers get the rest from torchrun. Gloo looks up the name of the own
+// host: where names do not resolve, its workers would meet on 127.0.0.1.
+void keep_torchruns(Variables& variables, bool has_names) {
+  std::erase_if(variables, [=](const PlannedVariable& variable) {
+    return variable.framework != Framework::kTorchrun && (has_names || variable.name != "GLOO_SOCKET_IFNAME");
+  });
 }
 
 // srun leaves such a step of a job that asked alone where it can see it; here it could not, and no node may do
@@ -138,7 +141,7 @@ Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
     if (!added) return fail(added.error());
   }
   plan_master_port(plan, facts, settings);
-  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan.variables);
+  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan.variables, facts.meeting.of_node.empty());
   VariableList marks(facts);
   add_marks(marks, facts, settings);
   append(plan.variables, std::move(marks));

@@ -132,8 +132,10 @@ bool is_host_character(char character) {
 }
 
 Result<std::string> read_address(std::string_view text) {
-  if (is_host_name(replaced(text, "%h", "h")) && text.size() <= 255) return std::string(text);
-  return refuse_value("use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0");
+  if (is_host_name(replaced(replaced(text, "%h", "h"), "%a", "a")) && text.size() <= 255) return std::string(text);
+  return refuse_value(
+      "use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0, and %a the address by "
+      "which Slurm reaches it");
 }
 
 bool is_path_or_empty(std::string_view text) { return text.empty() || (text.starts_with('/') && has_no_space(text)); }
@@ -254,9 +256,9 @@ constexpr std::array kSpecs{
     row<&Settings::ports, read_ports, write_number>(
         {"ports", "SLURM_BOOTSTRAP_PORTS", "bootstrap-ports", "N|off", "",
          "so many further ports for each task, for servers of its own, in BOOTSTRAP_PORTS"}),
-    row<&Settings::address, read_address, write_text>({"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr",
-                                                       "NAME|TEMPLATE", "",
-                                                       "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0"}),
+    row<&Settings::address, read_address, write_text>(
+        {"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
+         "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0, %a for its NodeAddr"}),
     row<&Settings::claim, read_switch, write_word<bool, kSwitch>>(
         {"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
          "reserve MASTER_PORT and BOOTSTRAP_PORTS until the step ends"}),

@@ -165,10 +165,28 @@ Result<ComponentFields> read_fields(const std::vector<std::string_view>& fields,
   return ComponentFields{*job, std::move(*nodes), std::move(*counts)};
 }
 
+std::string write_meeting(const MeetingAddresses& meeting) {
+  auto text = cat({"@", meeting.ours, ",", meeting.users, ",", meeting.of_node});
+  while (text.ends_with(',')) text.pop_back();
+  return text == "@" ? std::string() : text;
+}
+
+std::optional<MeetingAddresses> read_meeting(std::string_view text) {
+  const auto fields = split(text, ',');
+  MeetingAddresses meeting;
+  const std::array into{&meeting.ours, &meeting.users, &meeting.of_node};
+  if (fields.size() > into.size()) return std::nullopt;
+  for (std::size_t i = 0; i < fields.size(); ++i) *into[i] = fields[i];
+  const auto is_wrong = [](const std::string& address) { return !address.empty() && !parse_ip_address(address); };
+  if (is_wrong(meeting.ours) || is_wrong(meeting.users)) return std::nullopt;
+  if (!meeting.of_node.empty() && !is_host_name(meeting.of_node)) return std::nullopt;
+  return meeting;
+}
+
 }  // namespace
 
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
-                                 std::string_view master_ip) {
+                                 const MeetingAddresses& meeting) {
   auto text = step_prefix(job, step);
   for (const auto& component : components) {
     if (components.size() > 1) {
@@ -178,7 +196,7 @@ Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const st
     }
     text += write_map(component);
   }
-  if (!master_ip.empty()) text += cat({"@", master_ip});
+  text += write_meeting(meeting);
   if (text.size() > kMaxLayoutText) {
     return fail(ErrorCode::kLimit, cat({"the rank order of this step takes ", std::to_string(text.size()),
                                         " bytes to describe, more than the ", std::to_string(kMaxLayoutText),
@@ -206,8 +224,9 @@ Result<LayoutText> read_layout(std::string_view text, std::vector<std::string> n
   layout.step = *step;
   const auto at = text.find('@');
   if (at != std::string_view::npos) {
-    layout.master_ip = text.substr(at + 1);
-    if (!parse_ip_address(layout.master_ip)) return fail(unreadable(text));
+    auto meeting = read_meeting(text.substr(at + 1));
+    if (!meeting) return fail(unreadable(text));
+    layout.meeting = std::move(*meeting);
   }
   const auto parts = split(text.substr(slash + 1, at == std::string_view::npos ? at : at - slash - 1), '/');
   if (parts.size() > kMaxComponents) return fail(too_large(text));

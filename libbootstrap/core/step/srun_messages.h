@@ -79,20 +79,29 @@ struct ComponentText {
   std::vector<NodeIndex> node_of_rank;
 };
 
+// Where the ranks meet, as srun found it out. Each is empty where it is not known or not needed.
+struct MeetingAddresses {
+  std::string ours;     // the address of the MASTER_ADDR that we choose
+  std::string users;    // that of the user's
+  std::string of_node;  // NodeAddr of the node of rank 0, where it is used in place of the name
+
+  bool operator==(const MeetingAddresses&) const = default;
+};
+
 // "12.0/block", "12.0/cyclic", "12.0/plane:2", "12.0/map:2,0x3,1" (node of rank 0, of ranks 1 to 3, of rank 4); the
 // node list and the counts are SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
 // For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
-// Slurm's variables hold only the sorted union. Behind "@" stands what srun found to be the address of MASTER_ADDR, if
-// it did: nodes ask no name server.
+// Slurm's variables hold only the sorted union. Behind "@" stands what srun found of addresses, if it did,
+// as in "@10.0.0.1,10.1.0.1,10.0.0.1": nodes ask no name server.
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
-                                 std::string_view master_ip = {});
+                                 const MeetingAddresses& meeting = {});
 
 struct LayoutText {
   std::uint32_t job = 0;
   std::uint32_t step = 0;
   std::vector<LayoutComponent> components;
   std::vector<std::uint32_t> component_jobs;  // parallel to `components`; empty for a single one
-  std::string master_ip;                      // empty: not known
+  MeetingAddresses meeting;
 };
 
 // `nodes` and `tasks_per_node` stand in where the text leaves them out. Refuses what is larger than `max_ranks`,

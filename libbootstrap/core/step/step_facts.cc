@@ -185,7 +185,7 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
   facts.layout = std::move(*layout);
   facts.layout_source = LayoutSource::kStepLayout;
   facts.ranks_here = here->ranks;
-  facts.master_ip = read->master_ip;
+  facts.meeting = std::move(read->meeting);
   return {};
 }
 

@@ -60,10 +60,11 @@ struct StepFacts {
   Environment environment;                // of the job
   std::vector<Gpu> gpus_of_node;          // in PCI order; empty when not known
   std::vector<std::string> device_files;  // of this node's GPUs of the list's vendor; empty when not known
-  std::string master_ip;                  // the address of MASTER_ADDR, looked up by srun; empty: not known
-  std::vector<Route> routes;              // of this node, where an interface is to be chosen
-  std::vector<RdmaPort> rdma;             // of this node, for UCX
-  std::uint32_t cores_of_node = 0;        // that the step has on this node; 0: not known
+  MeetingAddresses meeting;
+  bool is_users_master_elsewhere = false;  // meeting.users is no address of this node, which has rank 0
+  std::vector<Route> routes;               // of this node, where an interface is to be chosen
+  std::vector<RdmaPort> rdma;              // of this node, for UCX
+  std::uint32_t cores_of_node = 0;         // that the step has on this node; 0: not known
   std::string_view gpu_bind_cure =
       "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
 };

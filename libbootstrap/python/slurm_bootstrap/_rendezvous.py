@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import os
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,22 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)  # PyTorch's own for calls without one, as those of torch.distributed.rpc
+
+
+def _own_address(name: str) -> str:
+    """The name of rank 0's host, or, where no name service knows it, the address from which it reaches the host of srun."""
+    try:
+        socket.getaddrinfo(name, None)
+        return name
+    except OSError as error:
+        outside = os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "")
+        try:
+            kind, _, _, _, to = socket.getaddrinfo(outside, 9, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)[0]
+            with socket.socket(kind, socket.SOCK_DGRAM) as way:
+                way.connect(to)  # sends nothing
+                return str(way.getsockname()[0])
+        except OSError:
+            raise error from None
 
 
 def _open_store(job: Job, host: str, port: int, timeout: timedelta) -> Any:
@@ -52,8 +69,9 @@ def rendezvous(url: str, timeout: timedelta = _DEFAULT_TIMEOUT, **_others: Any) 
     store, address, problem = None, "", None
     if job.rank == 0:
         try:
-            store = _open_store(job, job.master_addr, 0, timeout)
-            address = f"{job.master_addr} {store.port}"
+            own = _own_address(job.master_addr)
+            store = _open_store(job, own, 0, timeout)
+            address = f"{own} {store.port}"
         except Exception as error:  # the others must not wait for it
             problem, address = error, f"! {error}"
     host, _, port = job._from_rank_0(address).partition(" ")

@@ -49,6 +49,21 @@ def variables(done):
     return [eval(line) for line in done.stdout.splitlines() if line.startswith("{")]  # noqa: S307: our own print
 
 
+# By user, since what daemons ask of slurmctld meanwhile is theirs.
+def calls_of(cluster, *command):
+    """How often srun called slurmctld as alice, and what it asked by the names of sdiag."""
+    cluster.run(["sdiag", "-r"], user="root")
+    done = cluster.run(["srun", "-Q", *command])
+    assert done.returncode == 0, done.stderr
+    text = cluster.run(["sdiag"], user="root").stdout
+    by_user = re.search(r"^\s+alice\s+\(\s*\d+\) count:(\d+)", text, re.M)
+    return int(by_user[1]), {name for name in OUR_CALLS if re.search(rf"^\s+{name}\s", text, re.M)}
+
+
+OF_STEP = {"REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT"}
+OUR_CALLS = {*OF_STEP, "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO_SINGLE"}
+
+
 ANNOUNCED = re.compile(r"(are the ranks of|form) one world; .*; use --bootstrap=off for independent runs$")
 
 

@@ -10,7 +10,7 @@ import pytest
 # two of them are fixtures
 from activation_steps import ONE, PRINT, PYTHON, TWO, WORLD, cluster, is_untouched, other_file, site, srun, told, variables
 from harness import wait_for
-from port_steps import background
+from port_steps import allocation, background
 
 ROWS = {
     "one task": ("-N1 -n1 --gres=gpu:2", PYTHON,
@@ -236,6 +236,10 @@ def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
     assert trains.stdout.split() == ["0,1", "0,1"], trains
 
 
+STAYS = 'bootstrap: warning: StepId=ID: MASTER_ADDR="{}" stays as you set it, but {}; if the ranks are to meet on {}'
+OR_ASK = ", unset it before srun, or use --bootstrap=on"
+
+
 def test_what_cannot_be_right_is_replaced_and_reported(cluster):
     wrong = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}
     done = srun(cluster, TWO, env=wrong)
@@ -246,7 +250,7 @@ def test_what_cannot_be_right_is_replaced_and_reported(cluster):
     assert len(told(done)) == 1 and all(f"{name}=" in told(done)[0] for name in wrong), done.stderr
     done = srun(cluster, TWO, env={"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "29500"})
     assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in variables(done)} == {("10.99.99.99", "29500")}
-    assert told(done) == []
+    assert told(done) == [STAYS.format("10.99.99.99", "it is no address of node001, where rank 0 is", "node001, unset it before srun")]
 
 
 def test_an_address_where_ranks_may_not_meet_stays_unless_the_step_asks(cluster):
@@ -254,19 +258,41 @@ def test_an_address_where_ranks_may_not_meet_stays_unless_the_step_asks(cluster)
     line = {"MASTER_ADDR": "node002"}
     done = srun(cluster, TWO, env=line)
     assert {task["MASTER_ADDR"] for task in variables(done)} == {"node002"}
-    assert len(told(done)) == 1, done.stderr
-    assert 'MASTER_ADDR="node002" stays as you set it, but rank 0 is on node001; if the ranks are to meet there, unset it' in told(done)[0]
+    assert told(done) == [STAYS.format("node002", "rank 0 is on node001", f"node001{OR_ASK}")]
     asked = srun(cluster, f"{TWO} --bootstrap=on", env=line)
     assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
     assert len(told(asked)) == 1 and 'replaced MASTER_ADDR="node002" (rank 0 is on node001)' in told(asked)[0], asked.stderr
+    # By its number it may be an address that rank 0's host does not know of, so it stays.
+    for options in (TWO, f"{TWO} --bootstrap=on", ONE, f"{ONE} --bootstrap=on"):
+        number = srun(cluster, options, env={"MASTER_ADDR": "10.20.1.2"})
+        assert {task["MASTER_ADDR"] for task in variables(number)} == {"10.20.1.2"}
+        why = "it is no address of node001, where rank 0 is"
+        assert told(number) == [STAYS.format("10.20.1.2", why, "node001, unset it before srun")], number.stderr
+    for right in ("10.20.1.1", "node001", "head", "master.example"):  # the last has no address
+        assert ("node001, where rank 0" in srun(cluster, TWO, env={"MASTER_ADDR": right}).stderr) == (right == "head")
+
+
+def test_a_node_of_the_job_that_is_not_in_the_step_is_no_place_to_meet(cluster):
+    """A server on the first node, and the training on the second."""
+    with allocation(cluster, "-N2", "--ntasks-per-node=4", "--gres=gpu:4") as job:
+        for shape in ("--gres=gpu:2", "--gres=gpu:2 --bootstrap=on"):
+            line, env = f"--jobid={job} -N1 -n2 --overcommit -w node002 {shape}", {"MASTER_ADDR": "node001", "SLURM_JOB_NODELIST": "node[001-002]"}
+            done = srun(cluster, line, env=env)
+            why = "this step has no task on that node, and rank 0 is on node002"
+            if "--bootstrap=on" in shape:
+                assert {task["MASTER_ADDR"] for task in variables(done)} == {"node002"}
+                assert len(told(done)) == 1 and f'replaced MASTER_ADDR="node001" ({why})' in told(done)[0], done.stderr
+            else:
+                assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001"}
+                assert told(done) == [STAYS.format("node001", why, f"node002{OR_ASK}")], done.stderr
 
 
 def test_an_address_that_only_the_nodes_resolve_stays_unless_the_step_asks(cluster):
-    """A name server that cannot be asked has said nothing: then the user's value stays."""
     line = {"MASTER_ADDR": "nowhere.invalid"}
     with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
         done = srun(cluster, TWO, env=line)
-        assert {task["MASTER_ADDR"] for task in variables(done)} == {"nowhere.invalid"} and told(done) == [], done.stderr
+        assert {task["MASTER_ADDR"] for task in variables(done)} == {"nowhere.invalid"}
+        assert told(done) == [STAYS.format("nowhere.invalid", "it does not resolve where srun runs", f"node001{OR_ASK}")]
         asked = srun(cluster, f"{TWO} --bootstrap=on", env=line)
         assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
         assert len(told(asked)) == 1, asked.stderr
@@ -304,7 +330,7 @@ while True:
 
 
 def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluster):
-    """It gets no question about the user's address in a step that did not ask. The nodes' own names are in /etc/hosts here."""
+    """It is asked for the user's address where that counts. The nodes' own names are in /etc/hosts here."""
     line = {"MASTER_ADDR": "master.example"}
     questions = cluster.state / "questions"
 
@@ -312,15 +338,15 @@ def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluste
         questions.write_bytes(b"")
         done = srun(cluster, options, env=line)
         assert {task["MASTER_ADDR"] for task in variables(done)} == {"master.example"} and told(done) == [], done.stderr
-        assert all("GLOO_SOCKET_IFNAME" in task for task in variables(done)), "what depends on another name is there"
+        assert not any("GLOO_SOCKET_IFNAME" in task for task in variables(done)), "by the route to another address than theirs"
         return b"master" in questions.read_bytes()
 
     with (background(cluster, ["python3", "-c", SILENT_SERVER, str(questions)], user="root", node="head", ready=True),
           other_file(cluster, "head", "/etc/resolv.conf", "nameserver 127.0.0.53\n", "resolv.conf"),
           # fmt: skip
           other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n", "nsswitch.conf")):
-        assert not was_asked(TWO)
-        assert was_asked(f"{TWO} --bootstrap=on")
+        assert was_asked(TWO) and was_asked(f"{TWO} --bootstrap=on")
+        assert not was_asked(f"{TWO} --bootstrap=off")
 
 
 def test_a_step_of_no_job_is_left_alone_without_a_word(cluster):

@@ -11,23 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from activation_steps import ONE, PYTHON, TWO, WORLD, cluster, is_untouched, site, srun, told, variables  # two are fixtures
+from activation_steps import (OF_STEP, ONE, PYTHON, TWO, WORLD, calls_of, cluster, is_untouched, site, srun,  # two are fixtures
+                              told, variables)  # fmt: skip
 from harness import command_line, wait_for
 from port_steps import background
 
-# By user, since what daemons ask of slurmctld meanwhile is theirs.
-def calls_of(cluster, *command):
-    """How often srun called slurmctld as alice, and what it asked by the names of sdiag."""
-    cluster.run(["sdiag", "-r"], user="root")
-    done = cluster.run(["srun", "-Q", *command])
-    assert done.returncode == 0, done.stderr
-    text = cluster.run(["sdiag"], user="root").stdout
-    by_user = re.search(r"^\s+alice\s+\(\s*\d+\) count:(\d+)", text, re.M)
-    return int(by_user[1]), {name for name in OUR_CALLS if re.search(rf"^\s+{name}\s", text, re.M)}
-
-
-OF_STEP = {"REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT"}
-OUR_CALLS = {*OF_STEP, "REQUEST_JOB_INFO_SINGLE"}
 FREE = (["-n1", "--gres=gpu:1", "true"], [*TWO.split(), "bash", "-c", "true"], ["-N2", "-n3", "--gres=gpu:2", "true"],
         [*TWO.split(), "--bootstrap=off", "true"], [*TWO.split(), "mpirun", "--version"])  # fmt: skip
 OF_JOB = ["-N2", "-n4", "--gpus=4", "python3", "-c", "1"]
@@ -39,7 +27,7 @@ def test_what_srun_asks_of_slurmctld(cluster):
         count, names = calls_of(cluster, *line)
         with cluster.other_plugstack():
             without, _ = calls_of(cluster, *[word for word in line if word != "--bootstrap=off"])
-        expected = (0, set()) if line in FREE else (3, OUR_CALLS) if line is OF_JOB else (2, OF_STEP)
+        expected = (0, set()) if line in FREE else (3, {*OF_STEP, "REQUEST_JOB_INFO_SINGLE"}) if line is OF_JOB else (2, OF_STEP)
         assert (count - without, names) == expected, line
 
 

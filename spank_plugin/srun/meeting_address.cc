@@ -1,0 +1,91 @@
+// In srun: finds out by which name or address the nodes reach the host of rank 0, and what the user's MASTER_ADDR is.
+// SPDX-License-Identifier: Apache-2.0
+#include "srun/meeting_address.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+
+#include "core/plan/master_endpoint.h"
+#include "core/step/host_list.h"
+#include "srun/slurmctld_calls.h"
+#include "srun/srun_facts.h"
+
+namespace bootstrap {
+namespace {
+
+constexpr std::chrono::milliseconds kLookUpTime{1000};  // for one name
+
+ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
+  const auto own = std::min(deadline, std::chrono::steady_clock::now() + kLookUpTime);
+  return call_in_time<ResolvedName>(
+             "the look-up", [name] { return look_up(name); }, own)
+      .value_or(ResolvedName{});
+}
+
+std::string node_address_in_time(const std::string& node, Deadline deadline) {
+  return call_in_time<std::string>(
+             "the call of slurmctld", [node] { return ask_node_address(node); }, deadline)
+      .value_or("");
+}
+
+bool is_on_one_node(const std::vector<ComponentText>& components) {
+  std::size_t nodes = 0;
+  for (const auto& component : components) nodes += component.tasks_per_node.size();
+  return nodes < 2;
+}
+
+}  // namespace
+
+std::string host_of_first_rank(const std::vector<ComponentText>& components) {
+  if (components.empty() || components.front().node_of_rank.empty()) return {};
+  const auto hosts = parse_host_list(components.front().nodes);
+  const auto first = components.front().node_of_rank.front();
+  return hosts && first < hosts->size() ? (*hosts)[first] : std::string();
+}
+
+WantedAddresses wanted_addresses(const Environment& environment, const Settings& settings, Asked asked) {
+  const auto& address = settings.address;
+  const bool has_option = address.source >= Source::kEnvironment;
+  WantedAddresses wanted{.master = address.value,
+                         .is_default = address.source == Source::kDefault,
+                         .is_users_option = has_option && asked != Asked::kUnasked};
+  if (!has_option) wanted.users = master_to_look_up(environment);  // it yields to the option
+  return wanted;
+}
+
+FoundAddresses find_addresses(const WantedAddresses& wanted, const std::vector<ComponentText>& components,
+                              Deadline deadline) {
+  FoundAddresses answers;
+  const auto first = host_of_first_rank(components);
+  if (first.empty()) return answers;
+  const auto is_unusable = [is_one_node = is_on_one_node(components)](const ResolvedName& name) {
+    return name.is_unknown || (name.is_loopback && !is_one_node);
+  };
+  auto& of_node = answers.meeting.of_node;
+  const bool needs_node = needs_node_address(wanted.master);
+  if (needs_node) of_node = node_address_in_time(first, deadline);
+  const auto master = fill_address(wanted.master, first, of_node);
+  const auto named = look_up_in_time(master, deadline);
+  answers.meeting.ours = named.address;
+  if (wanted.is_users_option && is_unusable(named)) answers.unusable_option = master;
+  const bool is_lost = wanted.is_default && named.is_unknown;
+  if (is_lost) {
+    of_node = node_address_in_time(first, deadline);
+    const auto numbered = of_node.empty() ? named : look_up_in_time(of_node, deadline);
+    answers.meeting.ours = numbered.address;
+    if (numbered.is_unknown) of_node.clear();
+  }
+  if ((is_lost || needs_node) && of_node.empty()) answers.host_without_address = first;
+  if (wanted.users.empty()) return answers;
+  const auto of_user = wanted.users == master ? named : look_up_in_time(wanted.users, deadline);
+  if (wanted.users == first ? of_user.is_unknown : is_unusable(of_user)) {
+    answers.unusable_master = wanted.users;
+    return answers;
+  }
+  answers.meeting.users = of_user.address;
+  answers.host_without_address.clear();  // the ranks meet at the user's address
+  return answers;
+}
+
+}  // namespace bootstrap
