@@ -2,11 +2,18 @@
 # shellcheck disable=SC2154 # the sourcing script sets what is named below
 # Writes the configuration of a cluster: Slurm's files, names and users of its hosts, the munge key.
 # Reads repository, cluster_name, cluster_state, node_count, gpu_counts, real_gpu_numbers, gpu_env, cpu_count, socket_count,
-# cgroup_version, plugstack_lines, overrides, slurm_prefix, names.
+# cgroup_version, plugstack_lines, overrides, slurm_prefix, names, ip.
 
 # Addresses exist in the cluster's own network namespaces only, so they cannot clash with the machine's.
 node_address() {
-  printf '10.20.%d.%d' $((1 + ($1 - 1) / 250)) $((1 + ($1 - 1) % 250))
+  local format=10.20.%d.%d
+  ((ip == 4)) || format=fd20::%d:%d
+  # shellcheck disable=SC2059 # one of the two above
+  printf "$format" $((1 + ($1 - 1) / 250)) $((1 + ($1 - 1) % 250))
+}
+
+head_address() {
+  ((ip == 4)) && printf 10.20.0.1 || printf fd20::1
 }
 
 node_names() {
@@ -78,6 +85,7 @@ SchedulerType=sched/backfill
 # job becomes eligible after 11 s, and no other event makes slurmctld look at the queue.
 SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 TEXT
+  ((ip == 4)) || printf 'CommunicationParameters=EnableIPv6,DisableIPv4\n' >>"$cluster_state/etc/slurm.conf"
   # A setting named twice would be an error or a matter of order, so the user's line replaces ours.
   for setting in "${overrides[@]}"; do
     sed -i "/^${setting%%=*}=/Id" "$cluster_state/etc/slurm.conf"
@@ -133,7 +141,7 @@ write_host_files() {
   rm -f "$folder"/{hosts,hostname,passwd,shadow,group} # a link would lead to the machine's
   : >"$folder/hostname"
   {
-    printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n10.20.0.1 head\n'
+    printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n%s head\n' "$(head_address)"
     while [[ $names == hosts ]] && read -r name; do
       i=$((i + 1))
       printf '%s %s\n' "$(node_address "$i")" "$name"

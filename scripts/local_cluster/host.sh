@@ -24,15 +24,17 @@ printf '%s\n' "$host_pid" >"$cluster_state/pids/$host"
 trap 'touch "$cluster_state/pids/$host.failed"' EXIT
 
 join_network() {
-  local address=10.20.0.1
+  local address nodad=''
+  address=$(head_address)
   [[ $host == head ]] || address=$(node_address $((10#${host#node})))
+  ((ip == 4)) || nodad=' nodad' # the address is usable at once
   # By its file: a bare process id is one of our own namespace for iproute2 up to Debian 12, and one of /proc, which is
   # still the machine's, from 6.15 on.
   ip link add eth0 type veth peer name "$host" netns "/proc/$init_pid/ns/net"
   nsenter --target "$init_pid" --net -- ip link set "$host" master fabric up
   ip -batch - <<TEXT
 link set lo up
-address add $address/16 dev eth0
+address add $address/$((ip == 6 ? 64 : 16)) dev eth0${nodad}
 link set eth0 up
 TEXT
 }

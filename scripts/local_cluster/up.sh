@@ -38,11 +38,12 @@ gpu_counts_of() {
 parse_up() {
   local gpus=2
   node_count=2 cpu_count=4 socket_count=1 cgroup_version='' plugstack_file='' plugin_arguments='' overrides=() slurmd_variables=()
-  gpu_env=all real_gpu_numbers='' slurm_prefix='' names=hosts
+  gpu_env=all real_gpu_numbers='' slurm_prefix='' names=hosts ip=4
   plugin=$repository/build/release/spank_plugin/spank_bootstrap.so
   select_cluster default
   while (($#)); do
     case $1 in
+      --ipv6) ip=6 && shift && continue ;;
       --no-plugin) plugin='' && shift && continue ;;
       --constrain-devices) cgroup_version=any && shift && continue ;;
       --constrain-devices=v[12]) cgroup_version=${1#*=} && shift && continue ;;
@@ -204,7 +205,7 @@ close_inherited() {
 # Init reads from a pipe that we alone hold open, and ends when we do (see init.sh).
 start_init() {
   declare -p cluster_name node_count gpu_counts real_gpu_numbers cgroup_version device_major device_cgroup \
-    plugin_folder repository slurm_prefix slurmd_variables names | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
+    plugin_folder repository slurm_prefix slurmd_variables names ip | sed 's/^declare -[-r]* /declare -- /' >"$cluster_state/settings"
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
     close_inherited

@@ -5,24 +5,9 @@
 import pytest
 
 from activation_steps import OF_STEP, ONE, TWO, calls_of, is_untouched, srun, told, variables
-from built_files import LIBRARY, PLUGIN, built, inside
-from harness import INSIDE
 from preload_steps import preloading
+from training_steps import ONE_EACH, TORCHRUN, training_cluster
 
-TRAIN = """
-import os, sys
-METHOD = sys.argv[1] if len(sys.argv) > 1 else "env://"
-if METHOD == "slurm://":
-    sys.path.insert(0, "PACKAGE")
-    import ctypes
-    ctypes.CDLL("LIBRARY")
-    import slurm_bootstrap
-import torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method=METHOD)
-total = torch.ones(1)
-dist.all_reduce(total)
-os.write(1, f"sum {int(total)} {os.environ.get('MASTER_ADDR')}\\n".encode())
-"""
 MEET = """
 import os, socket, time
 place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -37,17 +22,12 @@ for _ in range(200 * (os.environ["RANK"] != "0")):
         time.sleep(0.1)
 os.write(1, f"met {os.environ['WORLD_SIZE']} {place[0]}\\n".encode())
 """
-TORCHRUN = ["torchrun", "--nproc_per_node=2", "train.py"]
-ONE_EACH = "-N2 --ntasks-per-node=1 --gres=gpu:2"
 FIRST = "10.20.1.1"
 UNRESOLVED = "it does not resolve where srun runs"
 
 
 def start(cluster_factory, names):
-    cluster = cluster_factory(f"unknown-{names}")
-    cluster.asks = False
-    cluster.up("--nodes", "3", "--cpus", "8", "--gpus", "4", "--names", names, "--plugin", built(PLUGIN))
-    cluster.write_home("train.py", TRAIN.replace("PACKAGE", f"{INSIDE}/libbootstrap/python").replace("LIBRARY", inside(LIBRARY)))
+    cluster = training_cluster(cluster_factory, f"unknown-{names}", "--nodes", "3", "--names", names)
     cluster.write_home("meet.py", MEET)
     cluster.write_home("torchrun", "#!/bin/sh\necho $PET_MASTER_ADDR $MASTER_ADDR\n")
     return cluster
