@@ -190,7 +190,7 @@ SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::spa
   };
   const NoFiles files;
   const auto nodes = environment.number("SLURM_STEP_NUM_NODES").value_or(0);
-  const ProgramPlace place{.environment = environment, .files = files, .has_chdir = false, .nodes = nodes};
+  const ProgramPlace place{.environment = environment, .files = files, .has_chdir = false, .nodes = {.count = nodes}};
   const auto kind = classify_program(words, place).kind;
   if (kind == ProgramKind::kLauncher) return SetUp::kNothing;
   if (kind != ProgramKind::kTorchrun) return SetUp::kAllSettings;

@@ -15,7 +15,7 @@ MAY_INCLUDE = {
     "libbootstrap/core/hardware": ("core/util",),
     "libbootstrap/core/settings": ("core/util", "core/hardware"),
     "libbootstrap/core/step": ("core/util", "core/hardware", "core/settings"),
-    "libbootstrap/core/program": ("core/util", "core/settings", "core/step"),
+    "libbootstrap/core/program": ("core/util", "core/hardware", "core/settings", "core/step"),
     "libbootstrap/core/exchange": ("core/util", "core/step"),
     "libbootstrap/core/activation": ("core/util", "core/settings", "core/step", "core/program"),
     "libbootstrap/core/plan": ("core",),

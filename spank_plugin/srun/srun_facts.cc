@@ -19,6 +19,7 @@
 
 #include "core/hardware/network.h"
 #include "core/program/srun_arguments.h"
+#include "core/step/host_list.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
@@ -85,21 +86,36 @@ std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::
   return program;
 }
 
+// Those of the job that the step does not have. srun has no list of the step's nodes yet, but for the user's own.
+std::vector<std::string> other_nodes(const Environment& environment, std::span<const std::string> srun_options,
+                                     std::uint32_t nodes) {
+  const auto job = parse_host_list(environment.get("SLURM_JOB_NODELIST").value_or(""));
+  const auto step = parse_host_list(requested_nodes(srun_options));
+  std::vector<std::string> others;
+  if (!job || !step || step->size() != nodes) return others;
+  std::copy_if(job->begin(), job->end(), std::back_inserter(others),
+               [&](const std::string& host) { return std::find(step->begin(), step->end(), host) == step->end(); });
+  return others;
+}
+
 Program find_program(std::span<const std::string> srun_options, const std::vector<std::string>& program,
-                     const Environment& environment, const Settings& settings, std::uint32_t nodes, Deadline deadline) {
+                     const Environment& environment, const Settings& settings, const SrunFacts& step,
+                     Deadline deadline) {
   if (has_programs(srun_options)) {
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
   const bool has_folder = has_chdir(srun_options, environment);
   auto found = call_in_time<Program>(
       "reading the program",
-      [program, environment, has_folder, nodes, launchers = settings.launchers.value,
+      [program, environment, has_folder, tasks = step.tasks, nodes = step.nodes,
+       others = other_nodes(environment, srun_options, step.nodes), launchers = settings.launchers.value,
        trainers = settings.trainers.value] {
         const FilesOfUser files;
         return classify_program(program, {.environment = environment,
                                           .files = files,
                                           .has_chdir = has_folder,
-                                          .nodes = nodes,
+                                          .tasks = tasks,
+                                          .nodes = {.count = nodes, .others = others},
                                           .launchers = launchers,
                                           .trainers = trainers});
       },
@@ -146,15 +162,16 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(1);
   step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(1));
   step.has_terminal = has_option(words, "--pt", "--pty");
-  step.has_components = expects_components(words);
+  step.has_components = has_several_components(words);
   step.has_own_export = has_own_export(words, environment);
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
+  step.gpus_of_job = static_cast<std::uint32_t>(environment.number("SLURM_GPUS_ON_NODE").value_or(0));
   step.is_explained = step.is_verbose || settings.explain.value || settings.log.value ||
                       settings.when.value == When::kObserve || process_settings(environment).debug.value;
   if (needs_program(choice, settings, step)) {
-    step.program = find_program(words, program, environment, settings, step.nodes, deadline);
+    step.program = find_program(words, program, environment, settings, step, deadline);
   }
   return step;
 }

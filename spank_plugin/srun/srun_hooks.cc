@@ -146,7 +146,7 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
   const auto count = item(spank, S_JOB_TOTAL_TASK_COUNT);
   if (!job || !step || !count || !is_normal_step(*step) || !is_known_job(*job)) return std::nullopt;
   // The item counts one component, the variable all of them. With --preserve-env the variable is the job's.
-  const auto all = expects_components(own_command_line()) ? environment.number("SLURM_NTASKS").value_or(0) : 0;
+  const auto all = has_several_components(own_command_line()) ? environment.number("SLURM_NTASKS").value_or(0) : 0;
   const auto tasks = std::max(all, *count);
   return StepNumbers{.job = *job,
                      .leader = environment.number("SLURM_JOB_ID").value_or(*job),
@@ -305,6 +305,7 @@ int decide_step(spank_t spank) {
     log_info(to_string(numbers->id()), announcement(decision, numbers->tasks, answers.components.front().nodes,
                                                     host_of_first_rank(answers.components)));
   }
+  for (const auto& warning : program_warnings(decision, step)) log_warning(to_string(numbers->id()), warning);
   if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
     const auto& address = collected.settings.address;
     log_warning(to_string(numbers->id()),

@@ -1,4 +1,4 @@
-// Which steps are set up, with srun's line, and how a step's request for GPUs is read.
+// Which steps are set up, with srun's line.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation/activation_rules.h"
 
@@ -6,111 +6,6 @@
 
 namespace bootstrap {
 namespace {
-
-TresRequest of(const std::string& per_node, std::string TresRequest::*other = &TresRequest::bind,
-               const std::string& value = {}) {
-  TresRequest request;
-  request.per_node = per_node;
-  request.*other = value;
-  return request;
-}
-
-GpuRequest of_node(const std::string& list, std::uint32_t nodes = 2) { return read_gpu_request(of(list), nodes); }
-
-TEST(GpuRequest, CountsThoseOfANode) {
-  EXPECT_EQ(of_node("gres:gpu:2").per_node, 2U) << "up to 23.02";
-  EXPECT_EQ(of_node("gres/gpu:2").per_node, 2U) << "since 23.11";
-  EXPECT_EQ(of_node("gres/gpu=2").per_node, 2U);
-  EXPECT_EQ(of_node("gres:gpu").per_node, 1U) << "no count is one";
-  EXPECT_EQ(of_node("gres:gpu:a100").per_node, 1U);
-  EXPECT_EQ(of_node("gres:gpu:a100:4").per_node, 4U);
-  EXPECT_EQ(of_node("gres/gpu:a100=4").per_node, 4U);
-  EXPECT_EQ(of_node("gres:nic:2,gres:gpu:3").per_node, 3U);
-}
-
-TEST(GpuRequest, TheLastOfAKindCountsAndKindsAreAdded) {
-  EXPECT_EQ(of_node("gres/gpu:2,gres/gpu:2").per_node, 2U) << "srun's beside the job's";
-  EXPECT_EQ(of_node("gres/gpu:4,gres/gpu:2").per_node, 2U);
-  EXPECT_EQ(of_node("gres:gpu:a100:2,gres:gpu:v100:1").per_node, 3U);
-  EXPECT_FALSE(of_node("gres:gpu:a100:2,gres:gpu:1").per_node) << "of one kind, and of any";
-}
-
-TEST(GpuRequest, ARequestWithoutANumberForEachNodeGivesTheReason) {
-  const auto why = [](const TresRequest& request, std::uint32_t nodes = 2) {
-    const auto found = read_gpu_request(request, nodes);
-    EXPECT_FALSE(found.per_node);
-    return found.reason;
-  };
-  EXPECT_EQ(why({}), "the step has no GPUs");
-  EXPECT_EQ(why(of("gres:gpu:0")), "the step has no GPUs");
-  EXPECT_EQ(why(of("gres:nic:2")), "the step has no GPUs");
-  EXPECT_EQ(why(of("gres:gpu:1", &TresRequest::per_task, "gres:gpu:1")),
-            "the step has GPUs per task (--gpus-per-task)");
-  EXPECT_EQ(why(of("", &TresRequest::per_socket, "gres:gpu:1")), "the step has GPUs per socket (--gpus-per-socket)");
-  EXPECT_EQ(why(of("gres:shard:2")), "the step has shares of GPUs (shard, MPS)");
-  EXPECT_EQ(why(of("gres:mps:50")), "the step has shares of GPUs (shard, MPS)");
-  EXPECT_EQ(why(of("", &TresRequest::per_step, "gres:gpu:4")), "--gpus=N does not say how many GPUs each node gets");
-  EXPECT_EQ(why(of("gres:gpu:1g.5gb:2")), "the step has MIG instances");
-  EXPECT_EQ(why(of("gres/gpu:nvidia_a100_3g.20gb:2")), "the step has MIG instances");
-  EXPECT_EQ(why(of("gres:gpu:a:b:c")), "the step's request for GPUs has an unknown form");
-}
-
-TEST(GpuRequest, OfTheWholeStepCountsOnOneNode) {
-  const auto step = of("", &TresRequest::per_step, "gres:gpu:4");
-  EXPECT_EQ(read_gpu_request(step, 1).per_node, 4U);
-  EXPECT_TRUE(read_gpu_request(step, 2).has_gpus);
-  const auto both = of("gres:gpu:2", &TresRequest::per_step, "gres:gpu:4");
-  EXPECT_EQ(read_gpu_request(both, 2).per_node, 2U) << "#SBATCH --gpus=4 beside --gres";
-}
-
-// -G N on several nodes, by what the nodes of the job have.
-TEST(GpuRequest, OfTheWholeStepCountsIfEachNodeOfItsJobHasTheSameNumber) {
-  const struct {
-    const char* step;
-    std::vector<std::string> nodes;
-    std::optional<std::uint32_t> per_node;
-    std::uint32_t node_count = 2;
-  } rows[] = {
-      {"gres:gpu:4", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0,3)"}, 2},
-      {"gres/gpu:8", {"gpu:a100:4(IDX:0-3)", "gpu:a100:4(IDX:0-3)"}, 4},
-      {"gres/gpu:a100:8", {"gpu:a100:4(IDX:0-3),nic:1(IDX:0)", "gpu:a100:4(IDX:0-3)"}, 4},
-      {"gres:gpu:4", {"gpu:3(IDX:0-2)", "gpu:1(IDX:0)"}, std::nullopt},
-      {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, 2, 3},
-      {"gres:gpu:5", {"gpu:2(IDX:0-1)", "gpu:1(IDX:0)", "gpu:2(IDX:0-1)"}, std::nullopt, 3},
-      {"gres:gpu:2", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},  // a part of its job
-      {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},
-      {"gres:gpu:4", {"gpu:1g.5gb:2(IDX:0-1)", "gpu:1g.5gb:2(IDX:0-1)"}, std::nullopt},
-      {"gres:gpu:4", {"", ""}, std::nullopt},
-      {"gres:gpu:4", {"gpu:2(IDX:0-1", "gpu:2("}, 2},
-  };
-  for (const auto& [step, nodes, per_node, node_count] : rows) {
-    auto request = of("", &TresRequest::per_step, step);
-    request.job_nodes = nodes;
-    EXPECT_TRUE(needs_job_nodes(request, node_count));
-    const auto found = read_gpu_request(request, node_count);
-    EXPECT_EQ(found.per_node, per_node) << step << " " << nodes.front();
-    EXPECT_TRUE(found.has_gpus);
-    EXPECT_EQ(found.reason.empty(), per_node.has_value());
-  }
-  EXPECT_FALSE(needs_job_nodes(of("gres:gpu:2", &TresRequest::per_step, "gres:gpu:4"), 2));
-  EXPECT_FALSE(needs_job_nodes(of("gres:gpu:1", &TresRequest::per_task, "gres:gpu:1"), 2));
-  EXPECT_FALSE(needs_job_nodes(of("", &TresRequest::per_step, "gres:gpu:4"), 1));
-}
-
-TEST(GpuRequest, ABindingOfSlurmsIsSeen) {
-  const auto binds = [](const std::string& bind) {
-    return !read_gpu_request(of("gres:gpu:2", &TresRequest::bind, bind), 1).per_node;
-  };
-  EXPECT_TRUE(binds("gpu:single:1"));
-  EXPECT_TRUE(binds("gres/gpu:per_task:1"));
-  EXPECT_TRUE(binds("gres:gpu:closest"));
-  EXPECT_TRUE(binds("gpu:verbose,map_gpu:1,0"));
-  EXPECT_TRUE(binds("gres/nic:none+gres/gpu:single:2"));
-  EXPECT_FALSE(binds(""));
-  EXPECT_FALSE(binds("gpu:none"));
-  EXPECT_FALSE(binds("gres/gpu:verbose,none"));
-  EXPECT_FALSE(binds("gres/nic:single:1"));
-}
 
 const UserChoice kNobody;
 const UserChoice kJob{.asked = Asked::kWeakly, .is_off = false, .origin = "the job's --bootstrap=on"};
@@ -196,7 +91,9 @@ TEST(Activation, TheLineNamesTheOptionsOfSlurmToUse) {
   };
   EXPECT_EQ(line(step_of(4, 2), "gres:gpu:2", {3, 1}),
             "NOT SET UP: Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 for an even "
-            "spread, or --bootstrap=on to set it up");
+            "spread");
+  EXPECT_TRUE(
+      line(step_of(4, 2), "gres:gpu:3", {3, 1}).ends_with(" for an even spread, or --bootstrap=on to set it up"));
   EXPECT_EQ(line(step_of(2, 2), "gres:gpu:2", {1, 1}),
             "NOT SET UP: each node has 1 task and 2 GPUs; use --ntasks-per-node=2 for a task for each GPU, or "
             "--bootstrap=on for tasks with several GPUs");
@@ -206,11 +103,78 @@ TEST(Activation, TheLineNamesTheOptionsOfSlurmToUse) {
   EXPECT_EQ(line(step_of(4, 2, ProgramKind::kTorchrun), "gres:gpu:2", {2, 2}),
             "NOT SET UP: the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own ranks; use "
             "--ntasks-per-node=1");
-  EXPECT_EQ(decide(step_of(4, 2, ProgramKind::kTorchrun), kTwoByTwo, kLine).line(),
-            "SET UP: --bootstrap=on asks for it, but the step starts torchrun 4 times on 2 nodes, and each torchrun "
-            "starts its own ranks (use --ntasks-per-node=1 to start one on each node)");
   EXPECT_NE(line(step_of(1, 1), "gres:gpu:2", {1}).find("; use --ntasks-per-node=N"), std::string::npos);
   EXPECT_NE(line(step_of(4, 2, ProgramKind::kShell), "", {2, 2}).find("#SBATCH --bootstrap=on"), std::string::npos);
+}
+
+SrunFacts launcher_of(std::uint32_t tasks, std::uint32_t nodes) {
+  auto step = step_of(tasks, nodes, ProgramKind::kLauncher);
+  step.program.remedy = "start it otherwise";
+  step.program.starts_ranks = true;
+  return step;
+}
+
+TEST(Activation, WhoUsesALauncherIsNotAdvisedToAsk) {
+  const auto line = [](const SrunFacts& step, const UserChoice& choice, When when = When::kWorld) {
+    return decide(step, kTwoByTwo, choice, when).line();
+  };
+  EXPECT_EQ(line(launcher_of(2, 2), kNobody), "NOT SET UP: prog is what it is; start it otherwise");
+  EXPECT_EQ(line(launcher_of(2, 2), kJob),
+            "NOT SET UP: prog is what it is, although the job's --bootstrap=on asks for it; start it otherwise");
+  auto step = launcher_of(2, 2);
+  step.is_explained = true;
+  EXPECT_TRUE(needs_program(kNobody, settings_of(When::kAsked), step));
+  EXPECT_EQ(line(step, kNobody, When::kAsked).substr(0, 60), line(step_of(2, 2), kNobody, When::kAsked).substr(0, 60));
+  EXPECT_TRUE(line(step, kNobody, When::kAsked).ends_with("; start it otherwise"));
+  for (const auto change :
+       {+[](SrunFacts& other) { other.has_terminal = true; }, +[](SrunFacts& other) { other.has_components = true; }}) {
+    auto other = launcher_of(2, 2);
+    change(other);
+    EXPECT_TRUE(line(other, kNobody).ends_with("; start it otherwise")) << line(other, kNobody);
+  }
+  EXPECT_EQ(line(step_of(1, 1, ProgramKind::kTorchrun), kNobody),
+            "NOT SET UP: torchrun starts its own ranks, and on one node it needs no plugin");
+  auto torchrun = launcher_of(4, 2);
+  torchrun.program.name = "torchrun";
+  EXPECT_TRUE(
+      line(torchrun, kNobody).ends_with("; start it otherwise, and use --bootstrap=on and --ntasks-per-node=1"));
+}
+
+TEST(Activation, AStepThatWaitsForEverHasAWarning) {
+  auto step = launcher_of(2, 2);
+  EXPECT_FALSE(decide(step, kTwoByTwo).needs_warning);
+  step.program.is_stuck = true;
+  EXPECT_TRUE(decide(step, kTwoByTwo).needs_warning);
+}
+
+TEST(Activation, WarnsOfWhatTheProgramMakesOfItsVariables) {
+  const auto warnings = [](const SrunFacts& step, const UserChoice& choice) {
+    return program_warnings(decide(step, kTwoByTwo, choice).decision, step);
+  };
+  const std::vector<std::string> launcher{"prog is what it is; start it otherwise"};
+  EXPECT_EQ(warnings(launcher_of(2, 2), kLine), launcher);
+  EXPECT_TRUE(warnings(launcher_of(2, 2), kNobody).empty()) << "it is not set up";
+  EXPECT_TRUE(warnings(launcher_of(1, 1), kLine).empty());
+  EXPECT_EQ(warnings(step_of(4, 2, ProgramKind::kTorchrun), kLine),
+            std::vector<std::string>{"the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own "
+                                     "ranks; use --ntasks-per-node=1"});
+  auto closed = step_of(4, 2);
+  closed.program.closed = "closed";
+  EXPECT_EQ(warnings(closed, kNobody), std::vector<std::string>{"closed"});
+  EXPECT_EQ(warnings(closed, kLine), std::vector<std::string>{"closed"});
+  closed.tasks = 3;
+  EXPECT_TRUE(warnings(closed, kNobody).empty()) << "it is not set up";
+}
+
+TEST(Activation, AJobWithGpusNamesTheRequestOfItsStep) {
+  auto step = step_of(4, 2);
+  step.gpus_of_job = 2;
+  EXPECT_EQ(decide(step, answers_of("", {2, 2})).line(),
+            "NOT SET UP: the job has GPUs, and this step requests none; use --gpus-per-node=2, or --bootstrap=on for "
+            "CPUs alone");
+  EXPECT_EQ(decide(step, kTwoByTwo).decision.set_up, SetUp::kWorld);
+  EXPECT_EQ(decide(step, answers_of("gres/shard:2", {2, 2})).line(),
+            "NOT SET UP: the step has shares of GPUs (shard, MPS); use --bootstrap=on to set it up");
 }
 
 TEST(Activation, RulesThatNeedNoCall) {

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,81 +11,12 @@
 #include "core/program/program_names.h"
 #include "core/step/planned_variables.h"
 #include "core/util/text.h"
-#include "step_environment.h"
+#include "known_programs.h"
 
 namespace bootstrap {
 namespace {
 
 using K = ProgramKind;
-
-const std::string kElf =
-    "\x7f"
-    "ELF";
-
-// All files of the machine.
-class Files : public ProgramFiles {
- public:
-  ProgramHead head(const std::string& path) const override {
-    static const std::map<std::string, std::string> kFiles{
-        {"/usr/bin/env", kElf},
-        {"/usr/bin/nvcc-made", kElf},
-        {"./test", kElf},
-        {"/usr/bin/gmx", kElf},
-        {"/usr/bin/stat", kElf},
-        {"/usr/bin/test", kElf},
-        {"/usr/bin/perl-script", "#!/usr/bin/perl -w\n"},
-        {"/usr/bin/folds", "#!/bin/bash\n"},
-        {"/usr/bin/pip-script", "#!/bin/sh\n'''exec' \"/opt/my env/bin/python\" \"$0\" \"$@\"\n' '''\n"},
-        {"/usr/bin/torchrun_jsc", "#!/usr/bin/python3\n"},
-        {"/usr/bin/dotenv", "#!/usr/bin/python3\n"},
-        {"./train", kElf},
-        {"bin/train", kElf},
-        {"./wrap", kElf},
-        {"./folds.sh", "#!/bin/bash\nexec python3 train.py\n"},
-        {"./select_gpu", "#!/bin/bash\nexec \"$@\"\n"},
-        {"./perf", "#!/bin/bash\nexec \"$@\"\n"},
-        {"./sh-of-python", "#!/bin/sh\nexec python3 \"$@\"\n"},
-        {"./trainer", "#!/usr/bin/env python3\n"},
-        {"./trainer-S", "#!/usr/bin/env -S python3 -u\n"},
-        {"./trainer-uv", "#!/usr/bin/env -S uv run --script\n"},
-        {"./rscript", "#!/usr/bin/env Rscript\n"},
-        {"./image.sif", "#!/usr/bin/env run-singularity\n"},
-        {"./data", "0-1 ./train\n2 ./other\n"},
-        {"./settings.sh", ""},  // that may not be started
-        {"./local-prog", kElf},
-        {"./run", "#!/bin/bash\n"},
-        {"/venv/bin/mytrain", "#!/venv/bin/python3\n"},
-        {"/conda/envs/torch/bin/ctrain", "#!/conda/envs/torch/bin/python\n"},
-        {".venv/bin/dottrain", "#!/somewhere/.venv/bin/python\n"},
-        {"/opt/bin/special", kElf},
-        {"/home/me/shim/python3", "#!/bin/bash\nexec apptainer exec x python3\n"},
-    };
-    const auto found = kFiles.find(path);
-    return found == kFiles.end() ? std::nullopt : ProgramHead(found->second);
-  }
-};
-
-std::vector<std::string> words_of(std::string_view line) {
-  std::vector<std::string> words;
-  for (const auto word : split(line, ' ')) {
-    if (!word.empty()) words.emplace_back(word);
-  }
-  return words;
-}
-
-Environment user_environment() {
-  return environment_of({{"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"CONDA_PREFIX", "/conda"}});
-}
-
-Program program_of(std::string_view line, const Environment& environment = user_environment(), bool has_chdir = false) {
-  const Files files;
-  return classify_program(words_of(line), {.environment = environment,
-                                           .files = files,
-                                           .has_chdir = has_chdir,
-                                           .nodes = 2,
-                                           .launchers = "farmctl,our.farm",
-                                           .trainers = "train_wrapper,folds-of-ours"});
-}
 
 // The command lines of a kind, each on a line of its own, or separated by " | ".
 struct Rows {
@@ -99,6 +29,7 @@ const Rows kRows[] = {
     {"the program itself", K::kTraining, R"(
 ./train | bin/train --gpus 2 | nvcc-made | gmx mdrun | local-prog | train.py | pip-script | ./trainer | ./trainer-S | ./trainer-uv | ./test
 python3 train.py | python train.py --launcher slurm | /opt/conda/bin/python3.11 -u train.py | python3 -uB -X dev -W ignore train.py
+./tune --lr 1 | nice ./tune | python3 ./tune | python3 tools/just --lr 1 | src/trl/train.py
 python3 -c pass | python3 -m my.package.train | python3 | pypy3 x.py | ipython3 train.py | /home/me/shim/python3 train.py
 ./train --backend ray --epochs 3 | ./train --config ./settings.sh | gmx mdrun -o /scratch/new | slurm-bootstrap run -- bash
 )"},
@@ -109,6 +40,7 @@ nsys profile --sample none bash ./folds.sh | dotenv run -- bash -c ./folds.sh | 
 )"},
     {"a user's script, also behind a wrapper", K::kScript, R"(
 ./folds.sh | ./sh-of-python train.py | ./rscript | perl-script | ./data | ./settings.sh | ./select_gpu python3 t.py | ./perf python3 t.py
+./hq x | nice ./hq | MATLAB -batch x
 perl x.pl | perl5.36.0 x.pl | Rscript x.R | /usr/bin/julia x.jl | perf record -o x Rscript fit.R | nice perl x.pl
 setarch -R ./folds.sh | setarch x86_64 -R ./folds.sh 3 | linux64 -R ./folds.sh | prlimit --core=0 ./folds.sh | env A=1 ./folds.sh
 flock -n lock ./folds.sh | timeout 60 folds | nice -n5 folds 3 | numactl -N 0 ./folds.sh | xvfb-run -a ./folds.sh
@@ -145,7 +77,9 @@ numactl -l parallel python3 x.py | xvfb-run -a mpirun -n 2 python3 t.py | uv run
 uv tool run accelerate launch t.py | uv run --module accelerate.commands.launch t.py
 python3 -mpytest | uv pip install x | coverage run -m pytest | ddtrace-run accelerate launch --num_processes 1 t.py
 singularity -q exec i.sif accelerate launch t.py
-nsys profile -o x deepspeed --num_gpus 1 train.py | nice farmctl x
+nsys profile -o x deepspeed --num_gpus 1 train.py | nice farmctl x | tune run x | /home/me/bin/tune run x | .venv/bin/accelerate launch t.py
+mw_smpd -phrase x | mpid | flux-broker | pueued -d | dmtcp_coordinator | parsl x | tvdsvr -callback x | STATD | gdbserver :1 ./train
+./mpirun python3 x.py | python3 venv/bin/accelerate launch t.py | uv run venv/bin/deepspeed t.py
 )"},
     {"public start lines: wrappers", K::kTraining, R"(
 env A=1 ./train | env -i -u X A=1 python3 train.py | env -S python3 -u train.py | env PATH=/opt/bin special | env | env A=1
@@ -293,6 +227,10 @@ TEST(Program, ReasonsNameTheDecidingWord) {
       {"farmctl x", "farmctl is in launchers= of plugstack.conf"},
       {"train_wrapper x", "train_wrapper is in trainers= of plugstack.conf"},
       {"torchrun --standalone x", "the user set \"--standalone\" for torchrun"},
+      {"torchrun --nnodes 2 --node_rank=0 x",
+       "\"--node_rank=0\" cannot be right on several nodes: the step would wait for ever"},
+      {"torchrun --nnodes 2 --master_addr node003 x",
+       "\"--master_addr node003\" is no node of the step: the step would wait for ever"},
   };
   for (const auto& [line, reason] : rows) EXPECT_EQ(program_of(line).reason, reason) << line;
 }

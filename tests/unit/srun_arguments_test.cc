@@ -55,6 +55,15 @@ TEST(SrunArguments, Components) {
   EXPECT_TRUE(expects_components(Arguments{"--het-group=0,1", "a"}));
   EXPECT_TRUE(expects_components(Arguments{"--het-g=0,1", "a"}));
   EXPECT_FALSE(expects_components(Arguments{"a:b", "::"}));
+  for (const auto& several :
+       {Arguments{"-n1", "a", ":", "b"}, Arguments{"--het-group=0,1", "a"}, Arguments{"--het-group", "0-1", "a"},
+        Arguments{"--pack-group=0,1"}, Arguments{"--het-group"}}) {
+    EXPECT_TRUE(has_several_components(several));
+  }
+  for (const auto& one : {Arguments{"--het-group=1", "a"}, Arguments{"--het-group", "1", "a"}, Arguments{"--het-g=2"},
+                          Arguments{"-n2", "a"}}) {
+    EXPECT_FALSE(has_several_components(one));
+  }
 }
 
 TEST(SrunArguments, AnOptionThatStandsAloneTakesNoWordAfterIt) {

@@ -63,10 +63,26 @@ std::string torchrun_reason(const SrunFacts& step) {
 }
 
 std::string_view torchrun_hint(const SrunFacts& step) {
-  return is_repeated_torchrun(step) ? "use --ntasks-per-node=1" : kAskForIt;
+  return is_repeated_torchrun(step) ? "use --ntasks-per-node=1" : "";
 }
 
 bool is_launcher(const Program& program) { return program.kind == ProgramKind::kLauncher; }
+bool is_torchrun(const Program& program) { return program.name == "torchrun"; }
+
+// Most launchers hang, or start their ranks twice, where the plugin sets the ranks of their tasks: to ask is no help.
+// torchrun without the options about its nodes is one that the plugin knows.
+std::string launcher_hint(const SrunFacts& step) {
+  const auto& program = step.program;
+  if (!is_torchrun(program) || program.remedy.empty()) return program.remedy;
+  return cat({program.remedy, ", and use --bootstrap=on", step.tasks > step.nodes ? " and --ntasks-per-node=1" : ""});
+}
+
+// Of a step that is not set up for a reason that its program has no part in.
+std::string hint_to_ask(const SrunFacts& step) {
+  if (is_launcher(step.program)) return launcher_hint(step);
+  if (step.program.kind == ProgramKind::kTorchrun && !is_torchrun_shape(step)) return std::string(torchrun_hint(step));
+  return step.program.remedy.empty() ? std::string(kAskForIt) : step.program.remedy;
+}
 
 std::optional<Activation> decide_weakly_without_calls(const UserChoice& choice, const SrunFacts& step) {
   if (step.is_submitit) return leave_alone(choice, "submitit sets its own ranks");
@@ -75,22 +91,12 @@ std::optional<Activation> decide_weakly_without_calls(const UserChoice& choice, 
     if (is_torchrun_shape(step)) return torchrun(Asked::kWeakly);
     return leave_alone(choice, torchrun_reason(step), torchrun_hint(step));
   }
-  if (is_launcher(step.program)) return leave_alone(choice, step.program.reason);
+  if (is_launcher(step.program)) return leave_alone(choice, step.program.reason, launcher_hint(step));
   return std::nullopt;
 }
 
 Activation asked_for(const UserChoice& choice) {
   return set_up(SetUp::kAllSettings, choice.asked, cat({choice.origin, " asks for it"}));
-}
-
-// It gets what it asks for, and reads what it may not have meant.
-Activation asked_for_itself(const UserChoice& choice, const SrunFacts& step) {
-  auto activation = asked_for(choice);
-  if (is_repeated_torchrun(step)) {
-    activation.decision.reason +=
-        cat({", but ", torchrun_reason(step), " (", torchrun_hint(step), " to start one on each node)"});
-  }
-  return activation;
 }
 
 // A step that asks for itself is refused where tasks would share GPUs. One of a job that asked is left alone.
@@ -112,8 +118,8 @@ bool takes_any_shape(const Settings& settings) {
 }
 
 std::optional<Activation> decide_shape(const Settings& settings, const SrunFacts& step) {
-  if (step.has_terminal) return nothing("the step has a terminal (--pty)", kAskForIt);
-  if (is_launcher(step.program)) return nothing(step.program.reason, kAskForIt);
+  if (step.has_terminal) return nothing("the step has a terminal (--pty)", hint_to_ask(step));
+  if (is_launcher(step.program)) return nothing(step.program.reason, launcher_hint(step), step.program.is_stuck);
   if (step.program.kind == ProgramKind::kTorchrun) {
     if (!is_torchrun_shape(step)) return nothing(torchrun_reason(step), torchrun_hint(step));
     return std::nullopt;
@@ -121,28 +127,39 @@ std::optional<Activation> decide_shape(const Settings& settings, const SrunFacts
   if (takes_any_shape(settings)) return std::nullopt;
   if (step.tasks < 2) return nothing("the step has one task", kMoreTasks);
   if (step.program.kind == ProgramKind::kShell || step.program.kind == ProgramKind::kScript) {
-    return nothing(step.program.reason, kAskForJob);
+    return nothing(step.program.reason, step.program.remedy.empty() ? kAskForJob : step.program.remedy);
   }
   if (step.tasks % std::max(1U, step.nodes) != 0) {
     return nothing(cat({counted(step.tasks, "task"), " on ", counted(step.nodes, "node"),
                         " cannot be the same number on each node"}),
-                   "use --ntasks-per-node=N, or --bootstrap=on to set it up");
+                   "use --ntasks-per-node=N, or --bootstrap=on if each task has a GPU");
   }
   return std::nullopt;
 }
 
-Activation other_partition() { return nothing("its partition is not in partitions= of plugstack.conf", kAskForIt); }
+Activation other_partition(const SrunFacts& step) {
+  return nothing("its partition is not in partitions= of plugstack.conf", hint_to_ask(step));
+}
+
+// An --exclusive job has the GPUs of its nodes without asking, which its steps have not.
+Activation lacks_request(const GpuRequest& gpus, const SrunFacts& step) {
+  if (gpus.has_gpus || step.gpus_of_job == 0) {
+    return nothing(gpus.reason, gpus.hint.empty() ? hint_to_ask(step) : std::string(gpus.hint));
+  }
+  return nothing("the job has GPUs, and this step requests none",
+                 cat({"use --gpus-per-node=", std::to_string(step.gpus_of_job), ", or --bootstrap=on for CPUs alone"}));
+}
 
 // The tasks of this step that are not one for each GPU of their node.
 std::optional<Activation> decide_gpus(const GpuRequest& gpus, const SrunFacts& step, const SlurmctldAnswers& answers) {
-  if (!gpus.per_node) return nothing(gpus.reason, gpus.hint.empty() ? kAskForIt : gpus.hint);
+  if (!gpus.per_node) return lacks_request(gpus, step);
   const auto& tasks = answers.tasks_per_node;
   const auto [least, most] = std::minmax_element(tasks.begin(), tasks.end());
   if (tasks.empty()) return nothing("slurmctld did not say how many tasks each node has", kAskForIt);
   if (*least != *most) {
     return nothing(describe_spread(step.tasks, *least, *most),
                    cat({"use --ntasks-per-node=", std::to_string(step.tasks / std::max(1U, step.nodes)),
-                        " for an even spread, or --bootstrap=on to set it up"}));
+                        " for an even spread", *most > *gpus.per_node ? "" : ", or --bootstrap=on to set it up"}));
   }
   const auto of_node = *gpus.per_node;
   if (*most == of_node) return std::nullopt;
@@ -156,15 +173,15 @@ std::optional<Activation> decide_gpus(const GpuRequest& gpus, const SrunFacts& s
 }
 
 Activation decide_unasked(const Settings& settings, const SrunFacts& step, const SlurmctldAnswers& answers) {
-  if (!has_partitions(settings, answers.partition)) return other_partition();
+  if (!has_partitions(settings, answers.partition)) return other_partition(step);
   const auto gpus = read_gpu_request(answers.request, step.nodes);
   if (step.program.kind == ProgramKind::kTorchrun) {
-    if (!gpus.has_gpus && settings.when.value != When::kAlways) return nothing(gpus.reason, kAskForIt);
+    if (!gpus.has_gpus && settings.when.value != When::kAlways) return lacks_request(gpus, step);
     return torchrun(Asked::kUnasked);
   }
   if (settings.when.value == When::kAlways) return set_up(SetUp::kWorld, Asked::kUnasked, "the site sets when=always");
   if (settings.when.value == When::kGpu) {
-    if (!gpus.has_gpus) return nothing(gpus.reason, kAskForIt);
+    if (!gpus.has_gpus) return lacks_request(gpus, step);
     return set_up(SetUp::kWorld, Asked::kUnasked, "the step has GPUs, and the site sets when=gpu");
   }
   if (auto activation = decide_gpus(gpus, step, answers)) {
@@ -210,9 +227,9 @@ std::optional<Activation> decide_never(const UserChoice& choice, const Settings&
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
   if (step.is_submitit) return nothing("submitit sets its own ranks", kAskForIt);
   if (settings.when.value == When::kAsked)
-    return nothing("no option or variable asks for it, and the site sets when=asked", kAskForIt);
-  if (!step.partition.empty() && !has_partitions(settings, step.partition)) return other_partition();
-  if (step.has_components) return nothing("the step has several components (:)", kAskForIt);
+    return nothing("no option or variable asks for it, and the site sets when=asked", hint_to_ask(step));
+  if (!step.partition.empty() && !has_partitions(settings, step.partition)) return other_partition(step);
+  if (step.has_components) return nothing("the step has several components (:)", hint_to_ask(step));
   return std::nullopt;
 }
 
@@ -221,8 +238,9 @@ std::optional<Activation> decide_site(const Settings& settings, const SrunFacts&
 bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step) {
   if (choice.is_off || settings.when.value == When::kNever) return false;
   if (choice.asked != Asked::kUnasked) return true;
+  if (step.is_explained) return true;  // what helps depends on the program
   const bool can_be_set_up = step.tasks > 1 || takes_any_shape(settings);
-  return !decide_site(settings, step) && !step.has_terminal && (can_be_set_up || step.is_explained);
+  return !decide_site(settings, step) && !step.has_terminal && can_be_set_up;
 }
 
 std::string Activation::line() const { return verdict(decision, hint); }
@@ -236,7 +254,7 @@ std::optional<Activation> decide_without_calls(const UserChoice& choice, const S
   if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
   if (auto activation = decide_never(choice, settings)) return std::move(*activation);
   if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unreachable(choice);
-  if (choice.asked == Asked::kStrongly) return asked_for_itself(choice, step);
+  if (choice.asked == Asked::kStrongly) return asked_for(choice);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);
   auto activation = decide_site(settings, step);
   if (activation) return activation;
@@ -275,6 +293,19 @@ Activation decide_without_address(const UserChoice& choice, const std::string& w
   auto activation = nothing(why, kNameOne, true);
   activation.decision.asked = choice.asked;
   return activation;
+}
+
+std::vector<std::string> program_warnings(const Decision& decision, const SrunFacts& step) {
+  std::vector<std::string> warnings;
+  const auto& program = step.program;
+  if (decision.set_up == SetUp::kNothing) return warnings;
+  const bool is_asked = decision.asked != Asked::kUnasked && step.tasks > 1;
+  const bool starts_ranks = is_launcher(program) && (program.starts_ranks || program.is_stuck);
+  if (is_asked && starts_ranks) warnings.push_back(cat({program.reason, "; ", program.remedy}));
+  if (is_asked && is_repeated_torchrun(step))
+    warnings.push_back(cat({torchrun_reason(step), "; ", torchrun_hint(step)}));
+  if (!program.closed.empty()) warnings.push_back(program.closed);
+  return warnings;
 }
 
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {

@@ -46,13 +46,14 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes);
 struct SrunFacts {
   std::uint32_t tasks = 1;
   std::uint32_t nodes = 1;
-  bool has_terminal = false;    // --pty
-  bool has_components = false;  // a heterogeneous step
-  bool has_own_export = false;  // --export without what srun has to hand over
-  bool is_verbose = false;      // srun -v
-  bool is_explained = false;    // the reason is shown or logged somewhere
-  bool is_submitit = false;     // submitit starts it
-  std::string partition;        // empty: not known
+  bool has_terminal = false;      // --pty
+  bool has_components = false;    // a heterogeneous step
+  bool has_own_export = false;    // --export without what srun has to hand over
+  bool is_verbose = false;        // srun -v
+  bool is_explained = false;      // the reason is shown or logged somewhere
+  bool is_submitit = false;       // submitit starts it
+  std::string partition;          // empty: not known
+  std::uint32_t gpus_of_job = 0;  // on the node of its batch script; 0: none, or not known
   Program program;
 };
 
@@ -96,6 +97,10 @@ Activation decide_without_site(const UserChoice& choice, const std::string& wron
 // The line for a world, or a torchrun, that the user did not ask for: its size, its nodes, and how to switch it off.
 // `hosts` is Slurm's list.
 std::string announcement(const Decision& decision, std::uint32_t tasks, std::string_view hosts, std::string_view first);
+
+// What the program makes of the variables of a step that is set up, where its user may not expect that. One sentence
+// each.
+std::vector<std::string> program_warnings(const Decision& decision, const SrunFacts& step);
 
 // slurmctld did not answer in time.
 Activation decide_without_answers(const UserChoice& choice, const std::string& why);

@@ -126,7 +126,7 @@ Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
   return is_even ? Share{share, ""} : Share{"", "Slurm gave the nodes different numbers of the GPUs of --gpus=N"};
 }
 
-constexpr std::string_view kPerNode = "use --gpus-per-node=N for a GPU for each task, or --bootstrap=on";
+constexpr std::string_view kPerNode = "use --gpus-per-node=N instead, for a GPU for each task, or --bootstrap=on";
 
 GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
   request.per_node.reset();

@@ -6,7 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/program/closed_environment.h"
 #include "core/program/program_names.h"
+#include "core/program/python_command.h"
+#include "core/program/torchrun_options.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -15,52 +18,14 @@ namespace {
 using K = ProgramKind;
 
 constexpr std::size_t kMostWords = 64;  // that are read behind the first one
+constexpr std::string_view kWouldHang = "the step would wait for ever";
 
 Program judged(ProgramKind kind, std::string_view name, std::string_view reason) {
   const auto shown = printable(name);  // the user chose the name, and the reason goes into logs
   return {.kind = kind, .name = shown, .reason = cat({shown, reason})};
 }
 
-struct PythonCommand {
-  std::size_t script = 0;        // word of the script; 0: there is none
-  std::string_view module = {};  // empty: there is none
-  std::size_t arguments = 0;     // first word behind either
-};
-
-// By Python's own options (python(1)); those of several letters may be joined: -uB. `at(i)` gives the i-th word, the
-// first one being Python itself.
-template <class At>
-PythonCommand read_python(std::size_t count, At at) noexcept {
-  constexpr std::string_view kFlags = "bBdEhiIOPqsSuvVx";
-  for (std::size_t i = 1; i < count; ++i) {
-    const std::string_view word = at(i);
-    if (!word.starts_with("-") || word == "-") return {.script = i, .module = {}, .arguments = i + 1};
-    if (word == "--check-hash-based-pycs") ++i;
-    if (word.starts_with("--")) continue;
-    for (std::size_t letter = 1; letter < word.size(); ++letter) {
-      const bool is_last = letter + 1 == word.size();
-      if (word[letter] == 'c') return {};  // the code is on the command line
-      if (word[letter] == 'm' && !is_last) return {.script = 0, .module = word.substr(letter + 1), .arguments = i + 1};
-      if (word[letter] == 'm') return {.script = 0, .module = i + 1 < count ? at(i + 1) : "", .arguments = i + 2};
-      const bool has_value = word[letter] == 'W' || word[letter] == 'X';
-      if (has_value && is_last) ++i;
-      if (has_value || kFlags.find(word[letter]) == std::string_view::npos) break;
-    }
-  }
-  return {};
-}
-
 bool is_option(std::string_view word) { return word.starts_with("-"); }
-
-bool is_identifier(std::string_view word) {
-  return !word.empty() && !is_digit(word[0]) &&
-         std::all_of(word.begin(), word.end(), [](char c) { return is_alphanumeric(c) || c == '_' || c == '.'; });
-}
-
-bool is_assignment(std::string_view word) {
-  const auto equals = word.find('=');
-  return equals != word.npos && is_identifier(word.substr(0, equals));
-}
 
 // One pass over the words. The options of tools are unknown, so a word behind an option is its value or the program.
 // If that makes a difference, the step is not set up.
@@ -70,6 +35,13 @@ class Scan {
       : words_(words.begin(), words.end()), place_(place), search_(place.files, place.environment, place.has_chdir) {}
 
   Program judge() {
+    auto program = judge_words();
+    if (program.closed.empty()) program.closed = std::move(closed_);
+    return program;
+  }
+
+ private:
+  Program judge_words() {
     if (words_.empty() || words_[0].empty()) return {K::kUnseen, "", "its command line names no program"};
     const std::string first(name_at(0));
     if (auto named = judge_name(0)) return std::move(*named);
@@ -93,7 +65,6 @@ class Scan {
     return judge_first(file);
   }
 
- private:
   bool has(std::size_t k) const { return k < words_.size(); }
   std::string_view name_at(std::size_t k) const { return file_name_of(words_[k]); }
   bool is_path(std::size_t k) const { return words_[k].find('/') != std::string::npos; }
@@ -121,6 +92,8 @@ class Scan {
 
   // Every program behind a container's tool runs in the container.
   void enter(std::string_view name) {
+    entered_ = name;
+    operands_ = 0;
     tool_ = std::max(tool_, tool_of(name));
     takes_modules_ = tool_of(name) == Tool::kPython || name == "uv";
   }
@@ -134,6 +107,12 @@ class Scan {
     if (option == "-n" || option == "--name") search_.enter_named(value);
   }
 
+  // Of the tool that was entered last, up to its image or program: the second of two words is none of its options.
+  void note_closing(std::string_view option) {
+    if (operands_ > 1 || candidate_ || !closed_.empty() || !closes_environment(entered_, option)) return;
+    closed_ = describe_closed_environment(entered_, option);
+  }
+
   // Behind an option of an environment runner PATH does not count: `conda run -n test`.
   ProgramHead find(std::size_t k) const {
     if (k == 0) return search_.find_first(words_[0]);
@@ -145,43 +124,94 @@ class Scan {
     return is_elsewhere ? file : search_.find_in_path(words_[k]);
   }
 
-  std::optional<Program> judge_by_site(std::string_view name) const {
+  // `behind`: the first word behind the name.
+  std::optional<Program> judge_by_site(std::string_view name, std::size_t behind) const {
     if (has_word(place_.trainers, name, ',')) return judged(K::kTraining, name, " is in trainers= of plugstack.conf");
-    if (has_word(place_.launchers, name, ',')) return judged(K::kLauncher, name, " is in launchers= of plugstack.conf");
-    return std::nullopt;
+    if (!has_word(place_.launchers, name, ',')) return std::nullopt;
+    auto program = judged(K::kLauncher, name, " is in launchers= of plugstack.conf");
+    program.remedy = start_without(behind);
+    return program;
+  }
+
+  Program judge_launcher(std::string_view name, std::string_view reason, std::size_t behind) const {
+    auto program = judged(K::kLauncher, name, reason);
+    program.starts_ranks = reason == kStartsRanks;
+    program.remedy = start_without(behind);
+    const bool is_command = name == "accelerate" && has(behind) && words_[behind] == "launch";
+    if (is_command || name == "accelerate-launch" || name == "accelerate.commands.launch") {
+      const auto options = read_accelerate_options(words_from(behind), place_.nodes);
+      program.is_stuck = !options.conflict.empty();
+      if (program.is_stuck) program.reason = cat({options.conflict, ": ", kWouldHang});
+    }
+    if (name == "sudo" && sudo_closes_environment(words_from(behind)))
+      program.closed = describe_closed_environment("sudo", "");
+    return program;
+  }
+
+  std::span<const std::string> words_from(std::size_t k) const {
+    return std::span(words_).subspan(std::min(k, words_.size()));
+  }
+
+  // "python3 train.py" of `accelerate launch train.py` and `mpirun python3 train.py`; empty: no word is clearly it.
+  std::string program_behind(std::size_t k) const {
+    for (; has(k) && k <= kMostWords; ++k) {
+      const auto type = is_path(k) ? type_of(find(k)) : FileType::kUnseen;
+      if (is_python_script(words_[k])) return cat({"python3 ", words_[k], has(k + 1) ? " ..." : ""});
+      if (type == FileType::kElf || type == FileType::kPython) return cat({words_[k], has(k + 1) ? " ..." : ""});
+      if (!is_python(name_at(k))) continue;
+      const auto command = python_at(k);
+      const auto last = k + std::max(command.script, command.module.empty() ? 0 : command.arguments - 1);
+      if (last == k || !has(last)) return {};
+      const auto text = join(std::span(words_).subspan(k, last - k + 1), " ");
+      return cat({text, has(last + 1) ? " ..." : ""});
+    }
+    return {};
+  }
+
+  std::string start_without(std::size_t k) const {
+    const auto program = program_behind(k);
+    constexpr std::string_view kStart = "start your program with srun itself";
+    if (program.empty()) return std::string(kStart);
+    return cat(
+        {kStart, ": srun ", place_.tasks > place_.nodes.count ? "" : "--ntasks-per-node=N ", printable(program)});
   }
 
   // Judges a word by its name alone, except for Python's.
   std::optional<Program> judge_name(std::size_t k) const {
     const auto name = name_at(k);
-    if (auto program = judge_by_site(name)) return program;
+    if (auto program = judge_by_site(name, k + 1)) return program;
     if (name == "slurm-bootstrap") return judged(K::kTraining, name, " is a compiled program");
     if (is_torchrun(k)) return judge_torchrun(k + 1);
-    const auto reason = launcher_reason(name);
+    const auto reason = is_users_file(words_[k]) ? std::string_view() : launcher_reason(name);
     // torchrun_jsc, torchrun-2.9: has torchrun's own options.
     if (name.starts_with("torchrun") && !reason.empty() && type_of(find(k)) == FileType::kPython) {
       return judge_torchrun(k + 1);
     }
     if (is_tool(k)) return std::nullopt;
-    if (!reason.empty()) return judged(K::kLauncher, name, reason);
+    if (!reason.empty()) return judge_launcher(name, reason, k + 1);
     if (is_shell(name)) return judged(K::kShell, name, " is a shell: the plugin does not set up what a shell starts");
     if (is_interpreter(name))
       return judged(K::kScript, name, " runs a script: the plugin sets up compiled programs and Python");
     return std::nullopt;
   }
 
+  // On one node torchrun has no other node to find.
   Program judge_torchrun(std::size_t arguments) const {
-    const auto decision = find_torchrun_decision(std::span(words_).subspan(std::min(arguments, words_.size())),
-                                                 place_.environment, place_.nodes);
-    if (decision.empty()) return {K::kTorchrun, "torchrun", "torchrun starts its own ranks"};
-    return {K::kLauncher, "torchrun", cat({"the user set ", quote(decision, 40), " for torchrun"})};
+    const auto& nodes = place_.nodes;
+    const auto options = read_torchrun_options(words_from(arguments), place_.environment, nodes);
+    if (options.first.empty()) return {K::kTorchrun, "torchrun", cat({"torchrun", kStartsRanks})};
+    Program program{K::kLauncher, "torchrun", cat({"the user set ", quote(options.first, 40), " for torchrun"})};
+    program.is_stuck = !options.conflict.empty();
+    if (program.is_stuck) program.reason = cat({options.conflict, ": ", kWouldHang});
+    if (nodes.count > 1) program.remedy = options.remedy;
+    return program;
   }
 
   Program judge_module(std::string_view name, std::size_t arguments) const {
-    if (auto program = judge_by_site(name)) return std::move(*program);
+    if (auto program = judge_by_site(name, arguments)) return std::move(*program);
     if (is_torchrun_module(name)) return judge_torchrun(arguments);
     const auto reason = launcher_module_reason(name);
-    if (!reason.empty()) return judged(K::kLauncher, name, reason);
+    if (!reason.empty()) return judge_launcher(name, reason, arguments);
     return judged(K::kTraining, name, " is a Python module");
   }
 
@@ -197,7 +227,7 @@ class Scan {
     auto named = judge_name(script);
     if (named && (named->kind == K::kLauncher || named->kind == K::kTorchrun)) return std::move(*named);
     const auto reason = launcher_reason(name_at(script));  // python3 /opt/conda/bin/conda
-    if (!reason.empty()) return judged(K::kLauncher, name_at(script), reason);
+    if (!reason.empty() && !is_users_file(words_[script])) return judge_launcher(name_at(script), reason, script + 1);
     return judged(K::kTraining, name_at(script), " is a Python script");
   }
 
@@ -229,6 +259,7 @@ class Scan {
   std::optional<Program> judge_word(std::size_t k) {
     const std::string_view word = words_[k];
     if (word.starts_with("PATH=")) search_.set_path(word.substr(5));
+    if (is_option(word)) note_closing(word);
     if (word.empty() || is_option(word) || is_assignment(word)) return std::nullopt;
     const bool is_behind = is_behind_option(k);
     if (is_behind) note_option(words_[k - 1], word);
@@ -239,6 +270,7 @@ class Scan {
     if (is_tool(k)) enter(name_at(k));
     if (is_tool(k) || (!candidate_ && is_subcommand(word))) return std::nullopt;
     has_operand_ = true;
+    operands_ = is_behind && operands_ == 0 ? 1 : 2;
     return judge_file(k, is_behind);
   }
 
@@ -246,8 +278,10 @@ class Scan {
   Program as_argument(Program program) const {
     const bool is_sure = tool_ != Tool::kNone && !candidate_;
     if (is_sure || (program.kind != K::kLauncher && program.kind != K::kShell)) return program;
-    return judged(K::kScript, candidate_ ? candidate_->name : name_at(0),
-                  cat({" may start ", quote(program.name, 40)}));
+    auto other =
+        judged(K::kScript, candidate_ ? candidate_->name : name_at(0), cat({" may start ", quote(program.name, 40)}));
+    if (program.kind == K::kLauncher) other.remedy = "use --bootstrap=on if it does not";
+    return other;
   }
 
   std::optional<Program> judge_named(std::size_t k, Program named, bool is_behind) {
@@ -346,6 +380,9 @@ class Scan {
   bool takes_modules_ = false;        // the last tool takes -m MODULE
   bool has_operand_ = false;          // a tool has words that may name its program
   bool is_program_sure_ = false;      // the candidate is no option's value
+  std::string_view entered_;          // the last tool
+  int operands_ = 0;                  // behind it: 1 may be the value of an option
+  std::string closed_;                // see Program
   std::optional<Program> candidate_;  // the program, unless a later word is one that is not set up
 };
 
@@ -353,19 +390,6 @@ class Scan {
 
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place) {
   return Scan(words, place).judge();
-}
-
-bool is_launcher_process(int count, const char* const* words) noexcept {
-  if (count < 1 || words == nullptr || words[0] == nullptr) return false;
-  const auto word = [&](std::size_t i) noexcept { return std::string_view(words[i] == nullptr ? "" : words[i]); };
-  const auto is_launcher = [](std::string_view path) noexcept {
-    return is_launcher_name(file_name_of(path)) || is_torchrun_script(path);
-  };
-  if (is_launcher(word(0))) return true;
-  if (!is_python(file_name_of(word(0)))) return false;
-  const auto command = read_python(static_cast<std::size_t>(count), word);
-  if (command.script != 0) return is_launcher(word(command.script));
-  return is_torchrun_module(command.module) || !launcher_module_reason(command.module).empty();
 }
 
 }  // namespace bootstrap

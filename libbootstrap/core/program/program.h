@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/program/program_files.h"
+#include "core/program/torchrun_options.h"
 #include "core/util/environment.h"
 
 namespace bootstrap {
@@ -25,15 +26,20 @@ enum class ProgramKind : std::uint8_t {
 
 struct Program {
   ProgramKind kind = ProgramKind::kUnseen;
-  std::string name;    // the word that decided, without its folder: "mpirun", "train.py", "apptainer"
-  std::string reason;  // for people, short: "mpirun starts its own ranks", "bash is a shell"
+  std::string name;           // the word that decided, without its folder: "mpirun", "train.py", "apptainer"
+  std::string reason;         // for people, short: "mpirun starts its own ranks", "bash is a shell"
+  std::string remedy = {};    // of a launcher, and of what may start one, where it is no help to ask; else empty
+  bool starts_ranks = false;  // of a launcher: MPI's or a framework's
+  bool is_stuck = false;      // it waits for ever on the nodes of the step, by its options
+  std::string closed = {};    // a sentence: what keeps the variables of the task from the program; empty: nothing known
 };
 
 struct ProgramPlace {
   const Environment& environment;  // srun's: PATH, VIRTUAL_ENV, CONDA_PREFIX, PET_*
   const ProgramFiles& files;
-  bool has_chdir = false;           // srun --chdir: a relative name is unseen
-  std::uint32_t nodes = 1;          // of the step: `torchrun --nnodes=N` with that N changes nothing
+  bool has_chdir = false;  // srun --chdir: a relative name is unseen
+  std::uint32_t tasks = 1;
+  NodesOfStep nodes = {};
   std::string_view launchers = {};  // the site's own, separated by commas
   std::string_view trainers = {};
 };
@@ -44,5 +50,8 @@ Program classify_program(std::span<const std::string> words, const ProgramPlace&
 // The same for the calling process: by names alone, without files. For the preload: neither allocates nor throws.
 // True for launchers and agents, also if an interpreter runs one (python /usr/bin/torchrun, python -m ...).
 bool is_launcher_process(int count, const char* const* words) noexcept;
+
+// By names alone, too: a Python program, and no shell or launcher in front of it.
+bool may_start_workers(std::span<const std::string> words);
 
 }  // namespace bootstrap

@@ -25,13 +25,15 @@ constexpr std::string_view kShows = " shows what a node has";
 
 // Each row has its source in front of it.
 constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
-    // MPI: mpirun(1), mpiexec(1) of Open MPI, MPICH, MVAPICH2 and Intel MPI; prte(1); daemons that they start by srun.
+    // MPI: mpirun(1), mpiexec(1) of Open MPI, MPICH, MVAPICH2, Intel MPI, MATLAB and HP MPI; prte(1); daemons that they
+    // start by srun.
     {"mpirun mpiexec mpirun_rsh orterun oshrun shmemrun orted prted prte prterun prun hydra_pmi_proxy "
-     "hydra_bstrap_proxy pmi_proxy mpispawn smpd mpd yod",
+     "hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod",
      kRanks},
     // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID; UPC,
     // UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
-    {"aprun jsrun flux ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun upcrun upcxx-run gasnetrun_ibv "
+    {"aprun jsrun flux flux-broker ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun upcrun upcxx-run "
+     "gasnetrun_ibv "
      "gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
      kRanks},
     // PyTorch's torchrun and torchx; the launchers of frameworks (the console scripts of each).
@@ -40,8 +42,9 @@ constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
      "paddlerun fleetrun bpslaunch byteps kungfu-run oneflow msrun megatron swift xtuner mim",
      kRanks},
     // Pools of workers and agents: ray(1), dask-*(1), wandb agent, prefect, celery(1), rq, luigi, parsl, ipyparallel,
-    // HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
+    // pueue, HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
     {"ray wandb dask dask-worker dask-scheduler dask-mpi dask-cuda-worker dask-ssh prefect celery rq luigi luigid "
+     "parsl pueued "
      "process_worker_pool.py ipcluster ipengine ipcontroller clearml-agent work_queue_worker vine_worker hq "
      "spark-submit spark-class scoop condor_master condor_startd condor_starter globus-compute-endpoint "
      "funcx-endpoint merlin airflow dagster mlflow jug greasy radical-pilot-agent optuna",
@@ -52,13 +55,14 @@ constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
      "gunicorn redis-server mongod sshd dropbear Xvfb vncserver xpra slurmd nginx httpd postgres mysqld",
      kServes},
     // Slurm's own; workflows and farms: snakemake(1), nextflow, parallel(1), xargs(1), make(1), find(1) -exec, just,
-    // Task, DVC, doit, Invoke, Kedro, Metaflow, Guild AI; other users, hosts and terminals; test runners, installers.
+    // Task, DVC, doit, Invoke, Kedro, Metaflow, Guild AI; other users, hosts and terminals; test runners, installers;
+    // servers of debuggers (GDB, TotalView, STAT) and of DMTCP.
     {"srun sbatch salloc sattach snakemake nextflow cwltool cromwell pegasus-run rush disBatch disbatch parallel sem "
      "xargs make gmake ninja cmake ctest bazel scons waf find watch entr just task dvc doit invoke kedro metaflow "
      "guild "
      "honcho foreman overmind tmux screen script expect sudo su sg ssh ssh-agent dbus-run-session rsh nsenter unshare "
      "chroot bwrap systemd-run at pytest py.test tox nox pip pip3 conda mamba daemonize supervisord runit "
-     "s6-supervise tini dumb-init busybox toybox",
+     "s6-supervise tini dumb-init busybox toybox gdbserver tvdsvr STATD dmtcp_coordinator",
      kOthers},
     // Tools of NVIDIA, AMD, Intel and hwloc; DCGM; compilers.
     {"nvidia-smi nvidia-debugdump dcgmi nvtop nvitop gpustat rocm-smi amd-smi rocminfo clinfo sycl-ls xpu-smi xpumcli "
@@ -93,7 +97,8 @@ constexpr std::string_view kShells =
 
 // Compiled programs that run a script, which may start anything, as a shell's may.
 constexpr std::string_view kInterpreters =
-    "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab java scala "
+    "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab MATLAB java "
+    "scala "
     "groovy awk gawk mawk sed guile racket sbcl ghci swipl gnuplot sas stata stata-mp mathematica wolframscript";
 
 // Commands of the system that jobs run on their nodes before and after a training: coreutils, procps, archivers.
@@ -156,6 +161,8 @@ bool is_numbered(std::string_view name, std::string_view stem, std::string_view 
 
 }  // namespace
 
+constinit const std::string_view kStartsRanks = kRanks;
+
 std::string_view launcher_reason(std::string_view name) noexcept {
   const auto reason = find_name(kLaunchers, name);
   const auto stem = stem_of(name);
@@ -179,6 +186,12 @@ std::string names_of_launcher_modules() {
 }
 
 std::string names_of_shells() { return std::string(kShells); }
+
+bool is_users_file(std::string_view word) noexcept {
+  const auto name = word.substr(word.rfind('/') + 1);
+  const auto folder = word.substr(0, word.size() - name.size());
+  return !folder.empty() && !folder.starts_with("/") && !folder.ends_with("bin/") && !is_clear_name(name);
+}
 
 bool is_shell(std::string_view name) noexcept {
   const auto stem = name.substr(0, name.find('-'));  // bash-5.2, zsh-5.9
@@ -217,5 +230,15 @@ bool runs_commands(std::string_view name) noexcept {
 Tool tool_of(std::string_view name) noexcept { return find_name(kTools, name); }
 
 bool is_subcommand(std::string_view word) noexcept { return has_word(kSubcommands, word); }
+
+bool is_identifier(std::string_view word) {
+  return !word.empty() && !is_digit(word[0]) &&
+         std::all_of(word.begin(), word.end(), [](char c) { return is_alphanumeric(c) || c == '_' || c == '.'; });
+}
+
+bool is_assignment(std::string_view word) {
+  const auto equals = word.find('=');
+  return equals != word.npos && is_identifier(word.substr(0, equals));
+}
 
 }  // namespace bootstrap

@@ -1,13 +1,9 @@
-// Programs that are known by their names, and the options of torchrun.
+// Programs that are known by their names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
-
-#include "core/util/environment.h"
 
 namespace bootstrap {
 
@@ -16,6 +12,9 @@ namespace bootstrap {
 std::string_view launcher_reason(std::string_view name) noexcept;
 std::string_view launcher_module_reason(std::string_view module) noexcept;  // of `python -m MODULE`
 inline bool is_launcher_name(std::string_view name) noexcept { return !launcher_reason(name).empty(); }
+extern const std::string_view kStartsRanks;  // the reason of those that start ranks
+// ./tune is a file of the user's: the name is a common word, and no package has a file there.
+bool is_users_file(std::string_view word) noexcept;
 // For `slurm-bootstrap status`, which is Python: names of tools and launchers, of modules, and of shells, between
 // blanks.
 std::string names_of_launchers();
@@ -37,15 +36,11 @@ bool runs_commands(std::string_view name) noexcept;
 // programs of its own, and srun does not see the files of kContainer.
 enum class Tool { kNone, kWrapper, kPython, kEnvironment, kContainer };
 Tool tool_of(std::string_view name) noexcept;
+bool is_identifier(std::string_view word);
+bool is_assignment(std::string_view word);           // NAME=VALUE
 bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, record
 
 bool is_torchrun_module(std::string_view module) noexcept;
 bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
-
-// Returns the option among `arguments` (those behind torchrun itself) that sets nodes, rendezvous or master, as it is
-// written there; one that torchrun does not have; or such a variable PET_* of the user's; else an empty string.
-// Arguments behind the training script belong to the script. `nodes`: of the step; the same number changes nothing.
-std::string find_torchrun_decision(std::span<const std::string> arguments, const Environment& environment,
-                                   std::uint32_t nodes);
 
 }  // namespace bootstrap

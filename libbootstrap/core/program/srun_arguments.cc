@@ -188,6 +188,14 @@ std::string write_users_bind(const UsersBind& bind) { return write_record(bind);
 
 UsersBind read_users_bind(std::string_view text) { return read_record<UsersBind>(text).value_or(UsersBind()); }
 
+std::string requested_nodes(std::span<const std::string> arguments) {
+  std::string nodes;
+  for_each_option(arguments, [&](std::string_view option, std::string_view value) {
+    if (option == "-w" || option == "--nodelist") nodes = value;
+  });
+  return nodes;
+}
+
 bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,
                      std::string_view launchers) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kTasksOfGpu{
@@ -204,10 +212,29 @@ bool may_be_no_world(const Environment& environment, std::span<const std::string
          });
 }
 
+namespace {
+
+bool is_group_option(std::string_view word) { return word.starts_with("--het") || word.starts_with("--pack"); }
+
+}  // namespace
+
 bool expects_components(std::span<const std::string> arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
-    return argument == ":" || argument.starts_with("--het") || argument.starts_with("--pack");
-  });
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](std::string_view word) { return word == ":" || is_group_option(word); });
+}
+
+bool has_several_components(std::span<const std::string> arguments) {
+  bool has_several = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    if (word == ":") return true;
+    if (!is_group_option(word)) continue;
+    const auto equals = word.find('=');
+    std::string_view groups = i + 1 < arguments.size() ? std::string_view(arguments[i + 1]) : std::string_view();
+    if (equals != std::string_view::npos) groups = word.substr(equals + 1);
+    has_several = !parse_unsigned(groups);  // "0,1", "0-2"; the last option counts
+  }
+  return has_several;
 }
 
 }  // namespace bootstrap

@@ -38,13 +38,19 @@ UsersBind asked_gpu_binding(const Environment& environment, std::span<const std:
 std::string write_users_bind(const UsersBind& bind);
 UsersBind read_users_bind(std::string_view text);
 
+// The list of --nodelist; empty: there is none.
+std::string requested_nodes(std::span<const std::string> arguments);
+
 // True if a step of a job that asks for all its steps may be left alone: a word is the name of a launcher or of its
 // module, or asks for a terminal; tasks share GPUs; or submitit starts them. `launchers`: the site's own, separated by
 // commas.
 bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,
                      std::string_view launchers = {});
 
-// A step of several components: "srun ... : ..." or --het-group, which srun takes in short, too.
+// A step that may have several components: "srun ... : ..." or --het-group, which srun takes in short, too.
 bool expects_components(std::span<const std::string> arguments);
+
+// The same, but for --het-group with a single number: a step of one component is like any other.
+bool has_several_components(std::span<const std::string> arguments);
 
 }  // namespace bootstrap
