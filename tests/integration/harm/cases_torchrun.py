@@ -23,6 +23,11 @@ def newest(name, source, what, script, relation=EQUAL, **more):
                                          "variables": {"OMP_NUM_THREADS": "1"}} | more)  # fmt: skip
 
 
+STAND_IN = "printf '#!/usr/bin/python3\\nimport sys; print(sys.argv)\\n' > torchrun; chmod +x torchrun; mkdir bin; mv torchrun bin; "\
+           "cp bin/torchrun bin/accelerate; cd bin\n"  # fmt: skip
+CANNOT_BE = "cannot be right on several nodes: the step would wait for ever; "  # the warning
+
+
 CASES = rows(
     "torchrun and accelerate",
     debian("standalone", "public reports, B", "Two worlds: torchrun --standalone on each node.",
@@ -76,6 +81,13 @@ $W2 torchrun --standalone --no_python ./agent {SAID_AGAIN}"""),
 $W2 bash -c 'torchrun --standalone --no_python ./agent' {SAID_AGAIN}"""),
     debian("torchrun_env", "rules", "The environment of torchrun's workers where the user says everything about nodes.",
            "$W2 torchrun --standalone --nproc_per_node=1 $P/show_env.py | grep -vE 'MASTER_PORT=|TORCHELASTIC_(RUN_ID|ERROR_FILE)='"),
+    # Words that cannot be right on several nodes; what comes of them is PyTorch's affair, so a stand-in runs.
+    debian("node_rank_for_all", "trixie 52", "--node_rank 0 on each of two nodes.",
+           STAND_IN + "$W2 ./torchrun --nnodes 2 --node_rank 0 --master_addr node001 --master_port 29512 t.py", ignores=CANNOT_BE),
+    debian("rdzv_localhost_for_all", "hpcfund 47", "A rendezvous at localhost of each of two nodes, for one world.",
+           STAND_IN + "$W2 ./torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint localhost:29400 t.py", ignores=CANNOT_BE),
+    debian("machine_rank_for_all", "pith-train 91", "accelerate launch --machine_rank 0 on each of two nodes.",
+           STAND_IN + "$W2 ./accelerate launch --num_machines 2 --machine_rank 0 t.py", ignores=CANNOT_BE),
     # What the plugin is for.
     debian("world_of_all_nodes", "framework trial", "Plain torchrun on each node: stock has two worlds, silently.",
            f"$W2 torchrun --nproc_per_node=2 {WORKER}", BETTER, gives=LAST_OF_FOUR),

@@ -11,6 +11,9 @@ printf '#!/bin/bash\\nuntil [[ $1 == python3 || $1 == ./folds.sh || $# == 1 ]]; 
 chmod +x bin/*; cp bin/dotenv bin/ddtrace-run; cp bin/dotenv runner; cp bin/nsys bin/apptainer; export PATH=$OUT/bin:$PATH
 """
 TRAIN = "python3 $P/readers.py torch_env"
+# Without a variable, and so without PATH.
+CLEAN = "/usr/bin/python3 -c 'import os; print(sorted(os.environ))'"
+KEPT_FROM = "keeps RANK, MASTER_ADDR and the other variables from the program"  # the warning
 WORLD = {"relation": BETTER, "gives": ("3: member 3 of 4",)}
 
 
@@ -42,6 +45,19 @@ CASES = rows(
      {"arguments": "launchers=farmctl,farm.py"}),
     ("gpus_of_a_part", WEEK, "A step with half of the --gpus of its job, on two nodes.",
      "salloc -Q -N2 --ntasks-per-node=1 -c3 --gpus=4 srun -N2 -n2 --gpus=2 python3 $P/show_env.py"),
+    ("farm_agents", WEEK, "Agents and servers of debuggers by their names.",
+     "mkdir bin; for name in mw_smpd mpid flux-broker pueued dmtcp_coordinator parsl tvdsvr STATD gdbserver MATLAB; do\n"
+     "cp $B/show_env_static bin/$name; $L2 ./bin/$name | grep -cE '(^| )(RANK|MASTER_ADDR)='; done"),
+    ("one_gpu_farm_clean", "FastSurfer 693", "Programs that env -i starts without any variable.",
+     f"$L2 env -i {CLEAN}", {"ignores": KEPT_FROM}),
+    ("one_gpu_farm_cleanenv", "FastSurfer 693", "The same by the --cleanenv of a container.",
+     FOLDS + f"printf '#!/bin/bash\nexec env -i {CLEAN}\n' > bin/apptainer; $L2 apptainer exec --cleanenv image.sif {CLEAN}",
+     {"ignores": KEPT_FROM}),
+    ("gain_named_as_launcher", WEEK, "Training by a file of the user's that has a launcher's name.",
+     f"printf '#!/usr/bin/env python3\nimport os, sys\nos.execvp(sys.argv[1], sys.argv[1:])\n' > tune; chmod +x tune; $W4 ./tune {TRAIN}",
+     WORLD),
+    ("gain_het_group", "NeMo-Skills 336", "One component of a heterogeneous job, whose shape is a world.",
+     f"salloc -Q -N1 -n1 -c2 --gres=gpu:1 : -N1 -n2 -c2 --gres=gpu:2 srun --het-group=1 {TRAIN}", WORLD | {"gives": ("1: member 1 of 2",)}),
     ("gain_profiler", "rules", "Training behind a profiler with values in words of their own.",
      FOLDS + f"$W4 nsys profile --force-overwrite true --trace cuda,nvtx --sample none -o x {TRAIN}", WORLD),
     ("gain_tool_options", WEEK, "Training behind tools with options that nobody listed.",
