@@ -51,7 +51,8 @@ CASES = rows(
     ("one_gpu_farm_clean", "FastSurfer 693", "Programs that env -i starts without any variable.",
      f"$L2 env -i {CLEAN}", {"ignores": KEPT_FROM}),
     ("one_gpu_farm_cleanenv", "FastSurfer 693", "The same by the --cleanenv of a container.",
-     FOLDS + f"printf '#!/bin/bash\nexec env -i {CLEAN}\n' > bin/apptainer; $L2 apptainer exec --cleanenv image.sif {CLEAN}",
+     FOLDS + "printf '#!/bin/bash\\nuntil [[ $1 == /usr/bin/python3 ]]; do shift; done; exec env -i \"$@\"\\n' > bin/apptainer\n"
+     f"$L2 apptainer exec --cleanenv image.sif {CLEAN}",
      {"ignores": KEPT_FROM}),
     ("gain_named_as_launcher", WEEK, "Training by a file of the user's that has a launcher's name.",
      f"printf '#!/usr/bin/env python3\nimport os, sys\nos.execvp(sys.argv[1], sys.argv[1:])\n' > tune; chmod +x tune; $W4 ./tune {TRAIN}",
