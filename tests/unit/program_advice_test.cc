@@ -98,17 +98,5 @@ TEST(Program, WhatKeepsTheVariablesFromItIsNamed) {
             "--cleanenv, or pass them from a shell of each task, as APPTAINERENV_RANK and so on");
 }
 
-TEST(Program, ThatMayStartWorkersIsPythonByItself) {
-  const auto may = [](std::string_view line) { return may_start_workers(words_of(line)); };
-  EXPECT_TRUE(may("python3 -u spawn.py"));
-  EXPECT_TRUE(may("nice ./spawn.py"));
-  EXPECT_TRUE(may("python3 -m pkg.train"));
-  for (const auto* line :
-       {"./train", "bash spawn.py", "torchrun t.py", "nice torchrun t.py", "python3 -m torch.distributed.run t.py",
-        "accelerate launch t.py", "python3 -m accelerate t.py", "python3 -c pass", ""}) {
-    EXPECT_FALSE(may(line)) << line;
-  }
-}
-
 }  // namespace
 }  // namespace bootstrap

@@ -40,7 +40,7 @@ nsys profile --sample none bash ./folds.sh | dotenv run -- bash -c ./folds.sh | 
 )"},
     {"a user's script, also behind a wrapper", K::kScript, R"(
 ./folds.sh | ./sh-of-python train.py | ./rscript | perl-script | ./data | ./settings.sh | ./select_gpu python3 t.py | ./perf python3 t.py
-./hq x | nice ./hq | MATLAB -batch x
+MATLAB -batch x
 perl x.pl | perl5.36.0 x.pl | Rscript x.R | /usr/bin/julia x.jl | perf record -o x Rscript fit.R | nice perl x.pl
 setarch -R ./folds.sh | setarch x86_64 -R ./folds.sh 3 | linux64 -R ./folds.sh | prlimit --core=0 ./folds.sh | env A=1 ./folds.sh
 flock -n lock ./folds.sh | timeout 60 folds | nice -n5 folds 3 | numactl -N 0 ./folds.sh | xvfb-run -a ./folds.sh

@@ -51,7 +51,4 @@ Program classify_program(std::span<const std::string> words, const ProgramPlace&
 // True for launchers and agents, also if an interpreter runs one (python /usr/bin/torchrun, python -m ...).
 bool is_launcher_process(int count, const char* const* words) noexcept;
 
-// By names alone, too: a Python program, and no shell or launcher in front of it.
-bool may_start_workers(std::span<const std::string> words);
-
 }  // namespace bootstrap

@@ -112,6 +112,10 @@ constexpr std::string_view kSystemCommands =
 constexpr std::string_view kClear =
     "bash sh dash zsh ksh csh tcsh fish mpirun mpiexec prterun orterun srun torchrun accelerate deepspeed horovodrun";
 
+// Names that a user's own file in a folder may have, too.
+constexpr std::string_view kCommonWords =
+    "tune task just rush watch dragon merlin greasy jug scoop guild swift flux script at";
+
 constexpr std::string_view kRunCommands =
     "mpirun mpiexec mpirun_rsh orterun oshrun shmemrun prterun prun srun salloc aprun jsrun flux ibrun lrun charmrun "
     "poe ccc_mprun mpprun palsrun likwid-mpirun horovodrun pdsh parallel sem xargs rush watch entr find tmux screen "
@@ -190,7 +194,7 @@ std::string names_of_shells() { return std::string(kShells); }
 bool is_users_file(std::string_view word) noexcept {
   const auto name = word.substr(word.rfind('/') + 1);
   const auto folder = word.substr(0, word.size() - name.size());
-  return !folder.empty() && !folder.starts_with("/") && !folder.ends_with("bin/") && !is_clear_name(name);
+  return !folder.empty() && !folder.starts_with("/") && !folder.ends_with("bin/") && has_word(kCommonWords, name);
 }
 
 bool is_shell(std::string_view name) noexcept {

@@ -19,7 +19,8 @@ TAKES = {
     "bootstrap-port": "use auto or a port from 1024 to 65535",
     "bootstrap-port-range": "use two ports from 1024 to 65535 in ascending order, such as 20000-29999",
     "bootstrap-ports": "use off or a number of ports from 1 to 8",
-    "bootstrap-addr": "use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0",
+    "bootstrap-addr": "use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0, and %a the address by "
+                      "which Slurm reaches it",
     "bootstrap-claim": "use on or off",
     "bootstrap-gpu": "use index, first, narrow or off",
     "bootstrap-gpu-share": "use on or off",

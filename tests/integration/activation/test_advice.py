@@ -79,14 +79,6 @@ def test_what_keeps_the_variables_from_a_program_is_named(programs, tool, clean)
         assert told(run(programs, ASKED, words)) == [], words
 
 
-def test_who_asks_for_workers_reads_that_ranks_count_tasks(programs):
-    workers = f"{LINE}each task has 2 GPUs, and WORLD_SIZE=2 counts tasks: "
-    found = told(run(programs, ASKED, f"{ON} {EACH} {WORDS}"))
-    assert len(found) == 1 and found[0].startswith(workers) and found[0].endswith("; use --ntasks-per-node=2 for a task for each GPU"), found
-    for words in (f"{ON} {TWO} {WORDS}", f"{EACH} {WORDS}", f"{ON} {EACH} bash -c '{WORDS}'", f"{ON} {EACH} torchrun --help"):
-        assert told(run(programs, ASKED, words)) == [], words
-
-
 def test_a_step_that_asks_for_what_would_wait_for_ever_reads_it_too(programs):
     stuck = f"{EACH} torchrun --nnodes 2 --node_rank 0 --master_addr node001 --help"
     row = Advice("", "", "", {}, env=TORCHRUN)
