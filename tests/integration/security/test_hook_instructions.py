@@ -94,6 +94,8 @@ LARGE = {
     "64 tasks on a node": (1024, 64, "node[001-1024]", {}, True),
     "512 tasks on a node": (2, 512, "node[001-002]", {}, True),
     "the largest step": (16384, 6, "node[001-16384]", {}, True),
+    "the largest step in a list of long names": (16384, 6, "node[001-16384]", {
+        "MASTER_ADDR": "elsewhere", "SLURM_JOB_NODELIST": f"{'x' * 200}[0001-5000]"}, True),  # fmt: skip
     "more nodes": (65536, 1, "node[001-65536]", {}, False),
     "longer names": (16384, 1, f"node001,{'x' * 235}[00001-16383]", {}, False),
     "512 tasks with long lists of GPUs": (2, 512, "node[001-002]", ASKED | {
