@@ -229,7 +229,12 @@ Status set_up(const Environment& environment, SetUp what) {
   const auto step = to_string(facts->id);
   const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
   if (!shared.empty()) warn(step, shared);
-  if (facts->ranks_here.front() != 0) return {};
+  const auto& place = facts->layout.place(facts->ranks_here.front());
+  if (place.rank != 0) {
+    if (!prints_node_warnings(place)) return {};
+    for (const auto& warning : plan->node_warnings) warn(step, warning);
+    return {};
+  }
   for (const auto& warning : task.warnings) warn(step, warning);
   const auto missing = warn_of_missing_address(*facts, task);
   if (!missing.empty()) warn(step, missing);

@@ -37,8 +37,14 @@ void gather_network(StepFacts& facts, const Settings& settings, const std::strin
   const auto kind = settings.interface.value.kind;
   const bool is_by_route = kind == Kind::kGloo || kind == Kind::kAuto;
   const bool has_address = !facts.meeting.ours.empty() || !facts.meeting.users.empty();
-  if (kind == Kind::kOff || facts.layout.node_count() == 1 || (is_by_route && !has_address)) return;
+  if (kind == Kind::kOff || facts.layout.node_count() == 1) return;
   const FileTree tree(root);
+  if (facts.environment.has("GLOO_SOCKET_IFNAME") || facts.environment.has("NCCL_SOCKET_IFNAME")) {
+    facts.interfaces = tree.names_in("/sys/class/net");
+    std::erase(facts.interfaces, "lo");
+    std::sort(facts.interfaces.begin(), facts.interfaces.end());
+  }
+  if (is_by_route && !has_address) return;
   facts.routes = parse_ipv4_routes(tree.read("/proc/net/route"));
   for (auto& route : parse_ipv6_routes(tree.read("/proc/net/ipv6_route"))) facts.routes.push_back(std::move(route));
   if (kind != Kind::kGloo) facts.rdma = read_rdma_ports(tree);

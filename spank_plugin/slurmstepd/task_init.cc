@@ -204,6 +204,8 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   if (is_reporter_ && task == 0) {
     for (const auto& warning : task_plan_->warnings) log_warning(step_, warning);
     for (const auto& warning : warnings) log_warning(step_, warning);
+  } else if (prints_node_warnings(place)) {
+    for (const auto& warning : plan.node_warnings) log_warning(step_, warning);
   }
   if (place.rank == 0 && is_explained(facts, settings)) explain_task(spank, planned, *own);
   return {};

@@ -280,12 +280,35 @@ TEST(Interface, IsSetByDefaultOnlyForGloo) {
   expect_values(plan, {{"GLOO_SOCKET_IFNAME", "ib0"}, {"NCCL_SOCKET_IFNAME", "-"}, {"UCX_NET_DEVICES", "-"}});
 }
 
-TEST(Interface, TheUsersChoiceIsKept) {
+TEST(Interface, TheUsersChoiceOfAVariableIsKept) {
   const auto environment = with(two_by_two(), {{"NCCL_SOCKET_IFNAME", "eth0"}});
-  EXPECT_EQ(value(plan_with_routes(environment, "auto"), "GLOO_SOCKET_IFNAME"), "-");
-  const auto named = plan_with_routes(environment, "ib0");
-  EXPECT_EQ(value(named, "GLOO_SOCKET_IFNAME"), "ib0");
-  EXPECT_EQ(value(named, "NCCL_SOCKET_IFNAME"), "eth0");
+  for (const auto* choice : {"auto", "ib0"}) {
+    expect_values(plan_with_routes(environment, choice),
+                  {{"GLOO_SOCKET_IFNAME", "ib0"}, {"NCCL_SOCKET_IFNAME", "eth0"}});
+  }
+  expect_values(plan_with_routes(environment, "gloo"), {{"GLOO_SOCKET_IFNAME", "ib0"}, {"NCCL_SOCKET_IFNAME", "-"}});
+  const auto gloos = with(two_by_two(), {{"GLOO_SOCKET_IFNAME", "eth0"}});
+  EXPECT_EQ(value(plan_with_routes(gloos, "gloo"), "GLOO_SOCKET_IFNAME"), "eth0");
+}
+
+TEST(Interface, ThatANodeDoesNotHaveIsTold) {
+  for (const auto asked : {Asked::kUnasked, Asked::kWeakly}) {
+    for (const auto& [variable, text] : {std::pair{"GLOO_SOCKET_IFNAME", "^lo,docker"}, {"NCCL_SOCKET_IFNAME", "ib"}}) {
+      auto facts = *read_task_facts(with(two_by_two(), {{variable, text}}));
+      facts.meeting.ours = "10.1.0.1";
+      facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
+      facts.interfaces = {"eth0"};
+      facts.decision.asked = asked;
+      const auto plan = *make_plan(facts, {});
+      const bool is_kept = asked == Asked::kUnasked;
+      const auto ours = variable == std::string("GLOO_SOCKET_IFNAME") ? "eth0" : "=eth0";
+      EXPECT_EQ(value(plan, variable), !is_kept ? ours : variable == std::string("GLOO_SOCKET_IFNAME") ? text : "-");
+      ASSERT_EQ(plan.step.node_warnings.size(), 1U);
+      const auto& said = plan.step.node_warnings.front();
+      EXPECT_NE(said.find(is_kept ? "stays as you set it" : std::string("is replaced by ") + ours), said.npos) << said;
+      EXPECT_NE(said.find("node001 has eth0"), said.npos) << said;
+    }
+  }
 }
 
 TEST(InitFile, IsANewNameForEachStepAndRestart) {

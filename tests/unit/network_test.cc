@@ -149,4 +149,22 @@ TEST_F(NodeFiles, AreReadIfNeeded) {
 }
 
 }  // namespace
+TEST(Interfaces, AreNamedForGlooInFull) {
+  const std::vector<std::string> node{"docker0", "eth0", "eth1"};
+  for (const auto* text : {"eth0", "eth0,eth1"}) EXPECT_TRUE(names_interface_for_gloo(text, node)) << text;
+  for (const auto* text : {"ib0", "eth", "=eth0", "^lo,docker", "eth0,ib0", "lo"}) {
+    EXPECT_FALSE(names_interface_for_gloo(text, node)) << text;
+  }
+}
+
+TEST(Interfaces, AreNamedForNcclAsItReadsThem) {
+  const std::vector<std::string> node{"docker0", "eth0", "eth1"};
+  for (const auto* text : {"eth", "=eth1", "ib,eth", "ib0,=eth0,eth1", "^lo,docker", "^=eth0", "eth0:5000"}) {
+    EXPECT_TRUE(names_interface_for_nccl(text, node)) << text;
+  }
+  for (const auto* text : {"ib", "=eth", "=ib0,ib1", "^eth,docker", "lo"}) {
+    EXPECT_FALSE(names_interface_for_nccl(text, node)) << text;
+  }
+}
+
 }  // namespace bootstrap

@@ -168,6 +168,28 @@ std::optional<std::string> interface_in(const std::vector<Route>& routes, const 
   return best == nullptr ? std::nullopt : std::optional(best->interface);
 }
 
+bool names_interface_for_gloo(std::string_view text, const std::vector<std::string>& interfaces) {
+  const auto names = split(text, ',');
+  return std::all_of(names.begin(), names.end(), [&](std::string_view name) {
+    return std::find(interfaces.begin(), interfaces.end(), name) != interfaces.end();
+  });
+}
+
+bool names_interface_for_nccl(std::string_view text, const std::vector<std::string>& interfaces) {
+  const bool is_without = text.starts_with('^');
+  if (is_without) text.remove_prefix(1);
+  const bool is_whole = text.starts_with('=');
+  if (is_whole) text.remove_prefix(1);
+  const auto names = split(text, ',');
+  return std::any_of(interfaces.begin(), interfaces.end(), [&](const std::string& interface) {
+    const bool is_listed = std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+      name = name.substr(0, name.find(':'));  // a port may stand behind it
+      return is_whole ? interface == name : !name.empty() && interface.starts_with(name);
+    });
+    return is_listed != is_without;
+  });
+}
+
 std::optional<InterfaceChoice> parse_interface(std::string_view text) {
   using Kind = InterfaceChoice::Kind;
   const auto choice = [text](Kind kind) { return InterfaceChoice{kind, std::string(text)}; };

@@ -56,6 +56,12 @@ std::optional<std::string> interface_to(const std::vector<Route>& routes, const 
 // The interface with an address in that network, or in a part of it.
 std::optional<std::string> interface_in(const std::vector<Route>& routes, const IpPrefix& network);
 
+// Whether programs find an interface to other nodes by the user's text among `interfaces`, those of the node but the
+// loopback. Gloo takes whole names with commas between them, and needs each of them.
+bool names_interface_for_gloo(std::string_view text, const std::vector<std::string>& interfaces);
+// NCCL takes beginnings of names, whole names behind "=", and all but these behind "^".
+bool names_interface_for_nccl(std::string_view text, const std::vector<std::string>& interfaces);
+
 // The RDMA device behind a network interface, as UCX names it: "mlx5_0:1" behind "ib0".
 struct RdmaPort {
   std::string interface;

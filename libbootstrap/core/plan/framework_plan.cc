@@ -76,26 +76,62 @@ std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
   return interface;
 }
 
-Status add_interface(VariableList& variables, const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
+constexpr std::string_view kNcclInterface = "NCCL_SOCKET_IFNAME";
+
+// Why the user's choice of interfaces leads from this node to no other; empty: it may.
+std::string unusable_interfaces(const VariableList& variables, std::string_view name, const StepFacts& facts) {
+  if (facts.interfaces.empty() || !variables.set_by_user(name)) return {};
+  const auto text = facts.environment.get(name).value_or("");
+  const bool is_gloo = name == kGlooInterface;
+  const bool is_usable =
+      is_gloo ? names_interface_for_gloo(text, facts.interfaces) : names_interface_for_nccl(text, facts.interfaces);
+  if (text.empty() || is_usable) return {};
+  return cat({is_gloo && text.find_first_of("^=") != std::string_view::npos
+                  ? "Gloo takes whole names of interfaces, and to other nodes "
+                  : "it is no interface to other nodes: ",
+              facts.layout.host_of(facts.ranks_here.front()), " has ", join(facts.interfaces, ", ")});
+}
+
+// The interface for all programs of this node; empty: nothing leads to one, or the site wants none.
+Result<std::string> interface_of_node(const StepPlan& plan, const StepFacts& facts, const Settings& settings,
+                                      std::string& from) {
   const auto& choice = settings.interface.value;
-  if (facts.layout.node_count() == 1 || facts.routes.empty()) return {};
+  if (facts.layout.node_count() == 1 || facts.routes.empty()) return std::string();
   const auto& address = is_kept(plan.variables, "MASTER_ADDR") ? facts.meeting.users : facts.meeting.ours;
   const auto chosen = choose_interface(choice, facts.routes, address, facts.layout.host_of(facts.ranks_here.front()));
   const auto said = setting_text("interface", settings.interface.source, choice.text);
   if (!chosen) return fail(chosen.error().code, cat({said, ": ", chosen.error().message}));
-  if (!*chosen) return {};
-  const auto& name = **chosen;
   const bool is_found = choice.kind == InterfaceChoice::Kind::kGloo || choice.kind == InterfaceChoice::Kind::kAuto;
-  constexpr std::array<std::string_view, 4> kNames{"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
-                                                   "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "UCX_NET_DEVICES"};
-  const auto set_by_user = [&](std::string_view variable) { return variables.set_by_user(variable); };
-  // A user who names interfaces knows more than the routes show.
-  if (is_found && std::any_of(kNames.begin(), kNames.end(), set_by_user)) return {};
-  const auto from = is_found ? std::string("routes to MASTER_ADDR") : said;
-  variables.common("GLOO_SOCKET_IFNAME", name, from);
-  if (choice.kind == InterfaceChoice::Kind::kGloo) return {};
+  from = is_found ? cat({"routes to MASTER_ADDR, ", address}) : said;
+  return chosen->value_or("");
+}
+
+// Only the user's own value of a variable keeps ours away: recipes export NCCL_SOCKET_IFNAME alone.
+Status add_interface(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {
+  std::string from;
+  const auto chosen = interface_of_node(plan, facts, settings, from);
+  const auto name = chosen.value_or("");
+  const bool is_for_all = settings.interface.value.kind != InterfaceChoice::Kind::kGloo;
+  const auto add = [&](std::string_view variable, std::string value, bool is_wanted) {
+    const auto why = unusable_interfaces(variables, variable, facts);
+    const bool is_replaced = !why.empty() && !name.empty() && facts.decision.asked != Asked::kUnasked;
+    if (!why.empty()) {
+      const auto outcome = is_replaced ? cat({" is replaced by ", value, ", because "}) : " stays as you set it, but ";
+      plan.node_warnings.push_back(cat({variable, "=", quote(facts.environment.get(variable).value_or(""), 40), outcome,
+                                        why, "; unset it before srun, or set it to one"}));
+    }
+    if (name.empty() || (!is_wanted && !is_replaced)) return;
+    variables.common(variable, std::move(value), from);
+    if (!is_replaced) return;
+    variables.replace_users(why);
+    variables.last().is_unsuitable = false;  // the warning above says it on each node that it is true of
+  };
+  add(kGlooInterface, name, true);
   // NCCL takes a bare name for the beginning of one.
-  variables.common("NCCL_SOCKET_IFNAME", cat({"=", name}), from);
+  add(kNcclInterface, cat({"=", name}), is_for_all);
+  if (!chosen) return fail(chosen.error());
+  if (!is_for_all || name.empty()) return {};
   variables.common("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", cat({"=", name}), from);
   variables.common("UCX_NET_DEVICES", ucx_devices(facts, name), from);
   return {};
@@ -184,7 +220,7 @@ Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& se
   for (auto& added :
        {add_interface(variables, plan, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
-    if (!added) plan.warnings.push_back(added.error().message);
+    if (!added) plan.node_warnings.push_back(added.error().message);
   }
   for (auto& variable : std::move(variables).take()) plan.variables.push_back(std::move(variable));
   return {};

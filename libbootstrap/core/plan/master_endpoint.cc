@@ -191,8 +191,9 @@ void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& se
   const auto& ranks = facts.ranks_here;
   if (port == 0 || !settings.claim.value || std::find(ranks.begin(), ranks.end(), Rank{0}) == ranks.end()) return;
   const auto* const address = find_variable(plan.variables, "MASTER_ADDR");
+  const bool is_here = !facts.meeting.users.empty() && !facts.is_users_master_elsewhere;
   const bool is_elsewhere =
-      address != nullptr && address->action == Action::kKept && address->previous != address->value;
+      address != nullptr && address->action == Action::kKept && address->previous != address->value && !is_here;
   if (is_elsewhere) return;  // a server of the user's may listen there
   plan.ports.master = port_to_hold("MASTER_PORT", port, facts.layout.host_of(0));
 }

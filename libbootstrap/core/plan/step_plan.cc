@@ -89,7 +89,8 @@ namespace {
 // host: where names do not resolve, its workers would meet on 127.0.0.1.
 void keep_torchruns(Variables& variables, bool has_names) {
   std::erase_if(variables, [=](const PlannedVariable& variable) {
-    return variable.framework != Framework::kTorchrun && (has_names || variable.name != "GLOO_SOCKET_IFNAME");
+    const bool is_kept = variable.name == "GLOO_SOCKET_IFNAME" && (!has_names || variable.action == Action::kReplaced);
+    return variable.framework != Framework::kTorchrun && !is_kept;
   });
 }
 

@@ -34,9 +34,10 @@ struct StepPlan {
   std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
   MasterEndpoint master;
   PortPlan ports;
-  std::string workers;                // of all ranks, for TF_CONFIG; empty: it is not set
-  std::optional<NodeGpus> gpus;       // set where the tasks' GPUs are ours to deal out
-  std::vector<std::string> warnings;  // one sentence each, for the user
+  std::string workers;                     // of all ranks, for TF_CONFIG; empty: it is not set
+  std::optional<NodeGpus> gpus;            // set where the tasks' GPUs are ours to deal out
+  std::vector<std::string> warnings;       // one sentence each, for the user: true of all nodes
+  std::vector<std::string> node_warnings;  // likewise, of this node: other nodes may have none
 };
 
 // For a step in which nothing is set: what must go so that it sees its environment as it would be without us.

@@ -112,6 +112,7 @@ TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings&
   add_ports(variables, plan.ports, task);
   variables.add_recorded();
   TaskPlan planned{std::move(variables).take(), plan.warnings};
+  planned.warnings.insert(planned.warnings.end(), plan.node_warnings.begin(), plan.node_warnings.end());
   leave_to_plugins(planned.variables, settings, task);
   add_exports(planned.variables);
   for (auto& warning : {warn_of_unsuitable(planned.variables, facts.id.launcher), task.view.warning}) {

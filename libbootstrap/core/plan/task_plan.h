@@ -48,6 +48,10 @@ struct TaskPlan {
   std::vector<std::string> warnings;  // one sentence each, for the user: those of the step and of this task
 };
 
+// True of the tasks that print the warnings of their node, which rank 0 does not know. Those of more nodes would fill
+// the screen.
+inline bool prints_node_warnings(const Place& place) { return place.local_rank == 0 && place.node_rank < 8; }
+
 TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, const TaskFacts& task);
 
 // The threads that are a task's share of the cores; 0: not known.

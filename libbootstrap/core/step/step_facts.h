@@ -63,6 +63,7 @@ struct StepFacts {
   MeetingAddresses meeting;
   bool is_users_master_elsewhere = false;  // meeting.users is no address of this node, which has rank 0
   std::vector<Route> routes;               // of this node, where an interface is to be chosen
+  std::vector<std::string> interfaces;     // of this node but the loopback, where the user names some; else empty
   std::vector<RdmaPort> rdma;              // of this node, for UCX
   std::uint32_t cores_of_node = 0;         // that the step has on this node; 0: not known
   std::string_view gpu_bind_cure =
