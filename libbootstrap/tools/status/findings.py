@@ -8,6 +8,7 @@ MAYBE = "; it may be slow, in a checkpoint, or stuck"
 MUCH_WRITTEN = 10240  # KiB in a second
 IDLE = 20  # percent of a core
 MAX_NAMES = 4
+MEETING_VALUES = ("MASTER_ADDR", "MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT")
 MAX_NOTES = 8
 
 
@@ -19,11 +20,16 @@ class Finding:
 def plural(sentence):
     """A sentence about one rank, without its name, as one about several."""
     verb = sentence.replace(":", " ").partition(" ")[0]
-    text = {"is": "are", "has": "have"}.get(verb, verb[:-1]) + sentence[len(verb):]
+    text = {"is": "are", "has": "have", "was": "were"}.get(verb, verb[:-1]) + sentence[len(verb):]
     for one, several in (("; it ", "; they "), (" its parent has", " their parents have"), ("(zombie)", "(zombies)"),
                          (": waits ", ": wait ")):
         text = text.replace(one, several)
     return text
+
+
+def starting(group):
+    """Programs compute while they import their modules."""
+    return "; it may still be starting" if any(rank.cpu_percent + rank.cpu_wait_percent > IDLE for rank in group) else ""
 
 
 def group_by(ranks, text_of):
@@ -62,6 +68,7 @@ class Finder:
         self.add_each("child", lambda rank: rank.child and f"has a child process that is held up: {rank.child}")
         self.add_launchers()
         self.add_no_framework()
+        self.add_other_values()
         if self.meeting:
             self.add_unconnected()
         waiting = [rank for rank in self.ranks if rank.is_still and rank.waits_in == "read of standard input"]
@@ -115,24 +122,31 @@ class Finder:
         count = len(self.ranks) - len(before)
         rest = "the other rank has" if count == 1 else f"the other {count} ranks have"
         waits = len(before) == 1 and rank.waits_in and rank.waits_in != rank.program
-        wait = f"; it waits in {rank.waits_in}" if waits else ""
+        wait = f"; it waits in {rank.waits_in}" if waits else starting(before)
         self.add("no_framework", before, f"runs {rank.program}{below} without {loaded[0].framework}, which {rest} loaded{wait}")
+
+    def add_other_values(self):
+        """Ranks that were started with another address or port than rank 0, and have no connection."""
+        waiting = self.in_phase("before_rendezvous")
+        for name in MEETING_VALUES:
+            value_of = {rank.rank: place[len(name) + 1:] for rank in self.ranks for place in rank.meetings
+                        if place.startswith(f"{name} ")}
+            usual = value_of.get(self.ranks[0].rank)
+            odd = [rank for rank in self.ranks if value_of.get(rank.rank, usual) != usual]
+            if not odd or not any(rank in waiting for rank in (*odd, self.ranks[0])):
+                continue
+            values = sorted({value_of[rank.rank] for rank in odd})
+            shown = f"{name}={values[0]}" if len(values) == 1 else f"{len(values)} values of {name}, such as {values[0]}"
+            self.add("other_value", odd, f"was started with {shown}, and rank {self.ranks[0].rank} with {usual}")
 
     def add_unconnected(self):
         group, count = self.in_phase("before_rendezvous"), self.meeting.size
         who = f"the other {count}" if count + len(group) == len(self.ranks) else counted(count, "rank")
         others = "a rank listens" if self.meeting.is_listened else f"{who} {'is' if count == 1 else 'are'} connected"
-        other_port = self.other_port(group[0]) if len(group) == 1 else ""
+        tried = [port for port in group[0].tries if port != self.meeting.port] if len(group) == 1 else []
+        other_port = f"; it tries port {tried[0]}" if tried else starting(group)
         self.add("not_connected", group,
                  f"has no connection to {self.meeting.name} of {self.meeting.node}, where {others}{other_port}")
-
-    def other_port(self, rank):
-        """A rank that was started with another MASTER_PORT, or tries another port now."""
-        for name in rank.meetings:
-            if name.split(" ")[0] == self.meeting.name.split(" ")[0] and name != self.meeting.name:
-                return f"; it was started with {name}"
-        tried = [port for port in rank.tries if port != self.meeting.port]
-        return f"; it tries port {tried[0]}" if tried else ""
 
     def add_differences(self):
         if self.add_minority(lambda rank: "\n".join(rank.stack), lambda rank: f"in {describe_stack(rank.stack)}", "; "):

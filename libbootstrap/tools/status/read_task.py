@@ -210,6 +210,8 @@ def add_environment(rank):
     name = "JAX_COORDINATOR_ADDRESS"
     ports.append((name, port_behind_colon(variables.get(name, ""))))
     rank.meetings = [f"{name} {port}" for name, port in ports if port is not None]
+    if variables.get("MASTER_ADDR"):
+        rank.meetings.append(f"MASTER_ADDR {variables['MASTER_ADDR']}")
     ras = variables.get("NCCL_RAS_ADDR")
     ras_port = port_behind_colon(ras) if ras else DEFAULT_RAS_PORT
     rank.ras_port = ras_port if ras_port in rank.listens else 0

@@ -177,6 +177,18 @@ def test_workers_of_torchrun(site):
              rf"{rank(3, 'node002', 1)} has no connection to MASTER_PORT 29871 of node001, where the other 3 are connected")
 
 
+@pytest.mark.parametrize("export, line", [
+    ("MASTER_PORT=$((29600 + SLURM_PROCID))", r"ranks 1-3 \(.*\) were started with 3 values of MASTER_PORT, such as 29601, and rank 0 with 29600"),
+    ("MASTER_ADDR=$(hostname) MASTER_PORT=29600", r"ranks 2-3 \(all of node002\) were started with MASTER_ADDR=node002, and rank 0 with node001"),
+], ids=["port", "address"])  # fmt: skip
+def test_values_that_each_task_makes_for_itself(site, export, line):
+    train = "import torch.distributed as dist; dist.init_process_group(\"gloo\")"
+    with running(site, export.partition("=")[0], "--bootstrap=on", *FOUR, "bash", "-c", f"export {export}; exec {DEBIAN_PYTHON} -c '{train}'") as step:
+        odd = 3 if "PORT=$" in export else 2
+        wait_for(lambda: phases(site, step).count("before_rendezvous") == odd)
+        seen("values of each task", step.look(), line)
+
+
 @needs_pmix
 def test_an_mpi_program(site):
     with running(site, "mpi", "--mpi=pmix", *FOUR, DEBIAN_PYTHON, "status_mpi.py") as step:

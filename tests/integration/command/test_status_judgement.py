@@ -55,6 +55,10 @@ def maybe(who, what):
     ({"links": []}, "has no connection to MASTER_PORT 29500 of node001, where the other 7 are connected", None),
     ({"links": [], "tries": [29500, 29501]}, "has no connection to MASTER_PORT 29500 of node001, where the other 7 are connected; "
      "it tries port 29501", None),
+    ({"links": [], "cpu_percent": 90}, "has no connection to MASTER_PORT 29500 of node001, where the other 7 are connected; "
+     "it may still be starting", None),
+    ({"links": [], "meetings": ["MASTER_PORT 29511"]}, "was started with MASTER_PORT=29511, and rank 0 with 29500",
+     "were started with MASTER_PORT=29511, and rank 0 with 29500"),
     ({"unread": "no"}, "is unknown: no", None),
     ({"waits_in": "poll"}, maybe("it", "differs: waits in poll, the others in futex"),
      maybe("they", "differ: wait in poll, the others in futex")),
@@ -90,6 +94,10 @@ STACK = ["all_reduce (torch/x.py:7)", "* main (train.py:20)"]
       for number in range(8)}, "all 8 ranks run alike"),
     ({2: NO_FRAMEWORK}, "rank 2 (node001, local rank 2, pid 102) runs sleep (below bash) without PyTorch, which the other 7 ranks have "
      "loaded; it waits in futex"),
+    ({2: {**NO_FRAMEWORK, "cpu_percent": 90, "waits_in": ""}}, "rank 2 (node001, local rank 2, pid 102) runs sleep (below bash) without "
+     "PyTorch, which the other 7 ranks have loaded; it may still be starting"),
+    # A program may know better than its environment.
+    ({5: {"meetings": ["MASTER_PORT 29511"]}}, "all 8 ranks run alike"),
     ({2: {**NO_FRAMEWORK, "is_launcher": True}}, "rank 2 (node001, local rank 2, pid 102) runs only bash, sleep; no program runs below"),
     ({number: {"stack": STACK} for number in range(8)}, "all 8 ranks run alike"),
     ({number: {"stack": STACK if number != 5 else ["barrier (torch/x.py:9)", "* main (train.py:14)"]} for number in range(8)},
