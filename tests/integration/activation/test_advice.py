@@ -90,6 +90,14 @@ def test_a_step_that_asks_for_what_would_wait_for_ever_reads_it_too(programs):
     assert told(run(programs, row, "-N1 -n1 --gres=gpu:2 torchrun --nnodes 2 --node_rank 0 --master_addr node001 --help")) == []
 
 
+def test_a_step_that_asks_for_tasks_with_several_gpus_reads_what_its_ranks_count(programs):
+    """A program may start a worker for each GPU only where RANK is not set."""
+    line = f"{LINE}the step has 2 ranks of 2 GPUs each: "
+    assert [text for text in told(run(programs, ASKED, f"{ON} {EACH} {WORDS}")) if text.startswith(line)]
+    for options in (EACH, f"{ON} {TWO}", f"{ON} -N1 -n1 --gres=gpu:2"):
+        assert told(run(programs, ASKED, f"{options} bash -c true")) == [], options
+
+
 def test_a_master_that_the_step_does_not_have_is_named(cluster_factory):
     cluster = cluster_factory("advice-3")
     cluster.asks = False
