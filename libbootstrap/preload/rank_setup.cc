@@ -184,14 +184,8 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
 
 // As for a job that asked: no launcher, and torchrun only as one task on each of several nodes.
 SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::span<const std::string> words) {
-  // Reads no files: a process that runs is a program.
-  class NoFiles : public ProgramFiles {
-    ProgramHead head(const std::string& /*path*/) const override { return std::nullopt; }
-  };
-  const NoFiles files;
   const auto nodes = environment.number("SLURM_STEP_NUM_NODES").value_or(0);
-  const ProgramPlace place{.environment = environment, .files = files, .has_chdir = false, .nodes = {.count = nodes}};
-  const auto kind = classify_program(words, place).kind;
+  const auto kind = kind_by_words(words, environment, nodes);  // a process that runs is a program
   if (kind == ProgramKind::kLauncher) return SetUp::kNothing;
   if (kind != ProgramKind::kTorchrun) return SetUp::kAllSettings;
   const bool is_one_on_each = nodes > 1 && environment.number("SLURM_STEP_NUM_TASKS") == nodes;

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "core/hardware/network.h"
+#include "core/plan/explain.h"
+#include "core/program/program.h"
 #include "core/settings/variables.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
@@ -244,6 +246,16 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   return LeftAlone{{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})}};
 }
 
+namespace {
+
+// Other programs may be made for several GPUs.
+bool trains(spank_t spank, const Environment& environment) {
+  return kind_by_words(job_command(spank), environment, item(spank, S_JOB_NNODES).value_or(1)) ==
+         ProgramKind::kTraining;
+}
+
+}  // namespace
+
 Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environment, const StepId& id,
                                       const Decision& decision, const Settings& settings) {
   auto facts = gather_facts(spank, environment, id);
@@ -266,6 +278,9 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
   }
   std::optional<PortFacts> ports;
   std::vector<std::string> warnings;
+  if (auto unused = warn_of_unused_gpus(*facts, *plan); !unused.empty() && trains(spank, environment)) {
+    warnings.push_back(std::move(unused));
+  }
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {
     ports = ports_.hold(plan->ports);

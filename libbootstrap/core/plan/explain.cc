@@ -60,6 +60,12 @@ std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& 
   return lines;
 }
 
+std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
+  const bool is_one_on_each = facts.layout.size() > 1 && facts.layout.size() == facts.layout.node_count();
+  const bool has_asked = facts.decision.asked != Asked::kUnasked && facts.decision.set_up == SetUp::kAllSettings;
+  return is_one_on_each && has_asked ? note_unused_gpus(facts, plan) : std::string();
+}
+
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan) {
   std::vector<std::string> notes;
   // mpirun has options of its own for both.

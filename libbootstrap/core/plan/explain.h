@@ -46,6 +46,10 @@ std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& 
 // One sentence each: an uneven spread of the tasks, and GPUs of this node without a task.
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan);
 
+// The latter, where a step asks for a rank on each of several nodes: programs that start a worker for each GPU do that
+// mostly where RANK is not set (fairseq 1855), and such a step ends well with half of its GPUs unused.
+std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan);
+
 // A rank that is bound to cores none of which is near its GPU. Empty: it is not, or that is not known.
 std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near);
 

@@ -125,7 +125,7 @@ Status add_interface(VariableList& variables, StepPlan& plan, const StepFacts& f
     variables.common(variable, std::move(value), from);
     if (!is_replaced) return;
     variables.replace_users(why);
-    variables.last().is_unsuitable = false;  // the warning above says it on each node that it is true of
+    variables.last().is_unsuitable = false;  // the warning above is of each node that it is true of
   };
   add(kGlooInterface, name, true);
   // NCCL takes a bare name for the beginning of one.

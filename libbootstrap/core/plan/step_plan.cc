@@ -104,17 +104,6 @@ std::string warn_of_sharing(const StepFacts& facts, const Settings& settings) {
               "the GPUs"});
 }
 
-// Programs that start a worker for each GPU do that mostly where RANK is not set (fairseq 1855).
-std::string warn_of_workers(const StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-  const auto ranks = facts.layout.size();
-  const bool is_one_on_each = ranks > 1 && ranks == facts.layout.node_count();
-  const auto gpus = plan.gpus ? plan.gpus->list.entries.size() : 0;
-  if (!is_one_on_each || gpus < 2 || !settings.hints.value || facts.decision.set_up != SetUp::kAllSettings) return {};
-  return cat({"the step has ", counted(ranks, "rank"), " of ", counted(gpus, "GPU"), " each: a program that starts a ",
-              "worker for each GPU where RANK is not set uses one GPU of each; use --ntasks-per-node=",
-              std::to_string(gpus), " for a rank for each GPU"});
-}
-
 std::string settings_record(const StepFacts& facts, const Settings& settings) {
   std::vector<std::string> items;
   if (facts.decision.set_up != SetUp::kAllSettings) items.push_back(write_set_up(facts.decision.set_up));
@@ -158,9 +147,8 @@ Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
   add_marks(marks, facts, settings);
   append(plan.variables, std::move(marks));
   plan.removals = removals(plan, facts);
-  for (auto& warning :
-       {describe_refused(facts.environment), warn_of_master(plan, facts), warn_of_mig(plan, facts.layout, settings),
-        warn_of_sharing(facts, settings), warn_of_workers(plan, facts, settings)}) {
+  for (auto& warning : {describe_refused(facts.environment), warn_of_master(plan, facts),
+                        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
     if (!warning.empty()) plan.warnings.push_back(warning);
   }
   return plan;

@@ -22,4 +22,14 @@ bool is_launcher_process(int count, const char* const* words) noexcept {
   return is_torchrun_module(command.module) || !launcher_module_reason(command.module).empty();
 }
 
+ProgramKind kind_by_words(std::span<const std::string> words, const Environment& environment, std::uint32_t nodes) {
+  class NoFiles : public ProgramFiles {
+    ProgramHead head(const std::string& /*path*/) const override { return std::nullopt; }
+  };
+  const NoFiles files;
+  return classify_program(words,
+                          {.environment = environment, .files = files, .has_chdir = false, .nodes = {.count = nodes}})
+      .kind;
+}
+
 }  // namespace bootstrap

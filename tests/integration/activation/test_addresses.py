@@ -18,7 +18,7 @@ ASK = "--bootstrap=on"
 GLOO = "GLOO_SOCKET_IFNAME"
 HAS = "node001 has eth0"
 # Per row: what the user exports, and what comes of it unasked and asked: how many ranks meet (0: the program fails), and what
-# the line says; "" is no line. Without the plugin no rank is known, and all fail.
+# the line has; "" is no line. Without the plugin no rank is known, and all fail.
 ROWS = {
     "NCCL's interface alone": ({"NCCL_SOCKET_IFNAME": "eth0"}, (4, ""), (4, "")),
     "an interface that no node has": ({GLOO: "ib0"}, (0, f'{GLOO}="ib0" stays as you set it, but it is no interface to other nodes: {HAS}'),
@@ -74,7 +74,7 @@ def test_what_users_export(cluster, name):
 
 @pytest.mark.full
 def test_the_same_rows_without_the_plugin_and_with_1_0_0(cluster, capsys):
-    """The table: ranks that meet, and lines of ours. Without the plugin each row fails, and nobody says why."""
+    """The table: ranks that meet, and lines of ours. Without the plugin each row fails without a line."""
     plugin = build_1_0_0()
     for name, (exported, *_) in ROWS.items():
         with taken_port(cluster, exported):

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from activation_steps import cluster, site, told  # fixtures, too
-from advice_table import EACH, ON, ROWS, STUCK, TORCHRUN, TWO, WORDS, Advice
+from advice_table import EACH, ON, ROWS, SHELL, STUCK, TORCHRUN, TWO, WORDS, Advice
 from harness import REPOSITORY
 
 BOUND = 60  # seconds, for what never ends
@@ -92,10 +92,11 @@ def test_a_step_that_asks_for_what_would_wait_for_ever_reads_it_too(programs):
 
 def test_a_step_that_asks_for_tasks_with_several_gpus_reads_what_its_ranks_count(programs):
     """A program may start a worker for each GPU only where RANK is not set."""
-    line = f"{LINE}the step has 2 ranks of 2 GPUs each: "
-    assert [text for text in told(run(programs, ASKED, f"{ON} {EACH} {WORDS}")) if text.startswith(line)]
-    for options in (EACH, f"{ON} {TWO}", f"{ON} -N1 -n1 --gres=gpu:2"):
-        assert told(run(programs, ASKED, f"{options} bash -c true")) == [], options
+    line = (f"{LINE}node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused; use "
+            "--ntasks-per-node=2 for a task for each GPU")
+    assert told(run(programs, ASKED, f"{ON} {EACH} {WORDS}")) == [line]
+    for words in (f"{EACH} {WORDS}", f"{ON} {TWO} {WORDS}", f"{ON} -N1 -n1 --gres=gpu:2 {WORDS}", f"{ON} {EACH} {SHELL}"):
+        assert told(run(programs, ASKED, words)) == [], words
 
 
 def test_a_master_that_the_step_does_not_have_is_named(cluster_factory):
