@@ -109,6 +109,9 @@ ROWS = {
                                          {f"{ON} {TWO} {WORDS}": 4}, "when=asked"),
     "another partition": Advice("its partition is not in partitions= of plugstack.conf", ASK, f"{TWO} {WORDS}",
                                 {f"{ON} {TWO} {WORDS}": 4}, "partitions=debug"),
+    "several programs": Advice("the step has several programs (--multi-prog)", f"{ASK}, or #SBATCH --bootstrap=on for all steps of a job",
+                               f"{TWO} --multi-prog steps.conf",
+                               {f"{ON} {TWO} --multi-prog steps.conf": 4}),
     "components": Advice("the step has several components (:)", ASK, f"-N1 -n1 --gres=gpu:1 {WORDS} : -N1 -n1 --gres=gpu:1 {WORDS}",
                          {f"{ON} -N1 -n1 --gres=gpu:1 {WORDS} : -N1 -n1 --gres=gpu:1 {WORDS}": 2}),
 }  # fmt: skip

@@ -28,6 +28,7 @@ def programs(cluster):
         cluster.write_home(f"bin/{name}", run_words.replace('exec "$@"', '[[ $1 == python3 || $1 == unseen ]] && exec "$@"; true'))
     train = ROWS["no GPUs"].step.split("-n2 ")[1].split()
     cluster.write_home("bin/unseen", f"#!/usr/bin/bash\nexec {shlex.join(train)}\n")
+    cluster.write_home("steps.conf", f"0-3 {WORDS}\n")
     cluster.write_home("bin/own", f"#!/usr/bin/env python3\nimport os\nos.execvp('python3', {train})\n")
     return cluster
 

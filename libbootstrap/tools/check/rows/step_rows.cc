@@ -136,7 +136,7 @@ struct ReachWords {
 constexpr std::array<ReachWords, 6> kReachWords{{
     {"", "", kWrongAddress},
     {"the name ", " does not resolve",
-     "correct /etc/hosts or DNS on these nodes, or choose another name: srun --bootstrap-addr=NAME"},
+     "correct /etc/hosts or DNS on these nodes, or use srun --bootstrap-addr=NAME, or =%a for Slurm's own address"},
     {"", " refuses connections: no process listens there", kWrongAddress},
     {"", " does not answer", "look for a firewall between the nodes, or an address of the wrong network"},
     {"cannot reach ", "", "check the network interface and the routes of these nodes"},
