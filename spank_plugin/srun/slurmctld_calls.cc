@@ -9,8 +9,10 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "core/settings/settings.h"
+#include "core/step/host_list.h"
 #include "core/step/step_id.h"
 
 namespace bootstrap {
@@ -80,6 +82,31 @@ std::optional<ComponentText> ask_layout(slurm_step_id_t id) {
   return component;
 }
 
+// Slurm numbers the tasks by how many each node has in the end (_init_task_layout in its slurm_step_layout.c), and
+// copies the order of nodes from the layout into the record. Only the arbitrary order is in neither.
+std::vector<NodeIndex> deal(std::uint32_t distribution, const DealtTasks& dealt) {
+  switch (distribution & SLURM_DIST_NODEMASK) {
+    case SLURM_DIST_NODEBLOCK:
+      return deal_block(dealt.per_node);
+    case SLURM_DIST_NODECYCLIC:
+      return deal_cyclic(dealt.per_node);
+    case SLURM_DIST_PLANE:
+      return deal_plane(dealt.per_node, dealt.plane);
+    default:
+      return {};
+  }
+}
+
+std::vector<ComponentText> compute_layout(const job_step_info_t& step, const DealtTasks& dealt) {
+  auto nodes = deal(step.task_dist, dealt);
+  const auto hosts = parse_host_list(text_of(step.nodes));
+  if (nodes.empty() || nodes.size() != step.num_tasks || !hosts || hosts->size() != dealt.per_node.size()) return {};
+  return {ComponentText{.job = step.step_id.job_id,
+                        .nodes = step.nodes,
+                        .tasks_per_node = dealt.per_node,
+                        .node_of_rank = std::move(nodes)}};
+}
+
 // Collects components until they make up the step; `next` gives the id of the n-th.
 template <class Next>
 std::vector<ComponentText> collect(std::uint32_t tasks, bool has_gaps, Next next) {
@@ -98,7 +125,12 @@ std::vector<ComponentText> collect(std::uint32_t tasks, bool has_gaps, Next next
 
 }  // namespace
 
-std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers) {
+bool limits_requests() {
+  const auto* const conf = static_cast<const slurm_conf_t*>(::dlsym(RTLD_DEFAULT, "slurm_conf"));
+  return conf != nullptr && text_of(conf->slurmctld_params).find("rl_enable") != std::string::npos;
+}
+
+std::optional<StepRecord> ask_step_record(const StepNumbers& numbers, const DealtTasks& dealt) {
   const auto get = slurm_function<GetSteps>("slurm_get_job_steps");
   const auto free =
       slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
@@ -109,13 +141,14 @@ std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers) {
   for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
     const auto& step = steps->job_steps[i];
     if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
-    return SlurmctldAnswers{.request = {.per_node = text_of(step.tres_per_node),
-                                        .per_step = text_of(step.tres_per_step),
-                                        .per_socket = text_of(step.tres_per_socket),
-                                        .per_task = text_of(step.tres_per_task),
-                                        .bind = text_of(step.tres_bind)},
-                            .partition = text_of(step.partition),
-                            .tasks_per_node = {}};
+    return StepRecord{.answers = {.request = {.per_node = text_of(step.tres_per_node),
+                                              .per_step = text_of(step.tres_per_step),
+                                              .per_socket = text_of(step.tres_per_socket),
+                                              .per_task = text_of(step.tres_per_task),
+                                              .bind = text_of(step.tres_bind)},
+                                  .partition = text_of(step.partition),
+                                  .tasks_per_node = {}},
+                      .components = compute_layout(step, dealt)};
   }
   return std::nullopt;
 }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 
@@ -73,6 +74,20 @@ bool has_own_export(std::span<const std::string> words, const Environment& envir
   if (std::any_of(words.begin(), words.end(), is_whole)) return false;
   if (has_option(words, "--exp", "--export")) return true;
   return !is_whole(environment.get("SLURM_EXPORT_ENV").value_or(environment.get(kExportVariable).value_or("")));
+}
+
+// srun sets the variable for the step, but not with -E, which may stand among other letters: it is the job's then.
+std::vector<std::uint32_t> dealt_tasks(std::span<const std::string> words, const Environment& environment,
+                                       const SrunFacts& step) {
+  const auto keeps_jobs = [](std::string_view word) {
+    return word.starts_with('-') && !word.starts_with("--") && word.find('E') != std::string_view::npos;
+  };
+  if (step.has_components || has_option(words, "--pres", "--preserve-env")) return {};
+  if (std::any_of(words.begin(), words.end(), keeps_jobs)) return {};
+  const auto counts = parse_tasks_per_node(environment.get("SLURM_TASKS_PER_NODE").value_or(""));
+  const bool is_of_step = counts && counts->size() == step.nodes &&
+                          std::accumulate(counts->begin(), counts->end(), std::size_t{0}) == step.tasks;
+  return is_of_step ? *counts : std::vector<std::uint32_t>();
 }
 
 // With --bcast Slurm writes where the copy goes in the place of the program, which is on the nodes alone.
@@ -167,6 +182,8 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   step.is_verbose = is_verbose(words, environment);
   step.is_submitit = environment.has("SUBMITIT_EXECUTOR");
   step.partition = environment.get("SLURM_JOB_PARTITION").value_or("");
+  step.tasks_per_node = dealt_tasks(words, environment, step);
+  step.plane = static_cast<std::uint32_t>(environment.number("SLURM_DIST_PLANESIZE").value_or(0));
   step.gpus_of_job = static_cast<std::uint32_t>(environment.number("SLURM_GPUS_ON_NODE").value_or(0));
   step.is_explained = step.is_verbose || settings.explain.value || settings.log.value ||
                       settings.when.value == When::kObserve || process_settings(environment).debug.value;

@@ -40,6 +40,10 @@ namespace {
 // takes about a millisecond.
 constexpr std::chrono::milliseconds kDecisionTime{5000};
 
+// More for the calls where slurmctld limits requests: libslurm sleeps for 1, 2, ... 10 s. Without the plugin srun waits
+// there without an end.
+constexpr std::chrono::milliseconds kLimitedTime{55000};
+
 void set_variable(std::string_view name, const std::string& value) {
   ::setenv(std::string(name).c_str(), value.c_str(), 1);
 }
@@ -160,6 +164,7 @@ struct Questions {
   StepNumbers numbers;
   bool needs_record = false;  // what the step asked for
   std::uint32_t nodes = 1;    // of the step
+  DealtTasks dealt;
 };
 
 struct Answers {
@@ -172,14 +177,27 @@ Answers ask(const Questions& questions) {
   const auto& numbers = questions.numbers;
   Answers answers;
   if (questions.needs_record) {
-    answers.record = ask_step_record(numbers);
-    if (!answers.record) return answers;
+    auto record = ask_step_record(numbers, questions.dealt);
+    if (!record) return answers;
+    answers.record = std::move(record->answers);
+    answers.components = std::move(record->components);
     if (needs_job_nodes(answers.record->request, questions.nodes)) {
       answers.record->request.job_nodes = ask_job_nodes(numbers.job);
     }
   }
-  answers.components = ask_step_layout(numbers);
+  if (answers.components.empty()) answers.components = ask_step_layout(numbers);
   return answers;
+}
+
+// The time for which slurmctld may make srun wait is no part of `deadline`.
+Result<Answers> ask_in_time(const Questions& questions, Deadline& deadline) {
+  const bool is_limited = limits_requests();
+  const auto begin = std::chrono::steady_clock::now();
+  auto got = call_in_time<Answers>(
+      "the calls of slurmctld", [questions] { return ask(questions); },
+      is_limited ? deadline + kLimitedTime : deadline);
+  if (is_limited) deadline += std::chrono::steady_clock::now() - begin;
+  return got;
 }
 
 // On a node that does not run the plugin, or where another plugin starts the program first, the task of a step that
@@ -220,11 +238,17 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
-  const Questions questions{.numbers = numbers, .needs_record = !activation, .nodes = step.nodes};
-  auto got = call_in_time<Answers>(
-      "the calls of slurmctld", [questions] { return ask(questions); }, deadline);
+  const Questions questions{.numbers = numbers,
+                            .needs_record = !activation,
+                            .nodes = step.nodes,
+                            .dealt = {.per_node = step.tasks_per_node, .plane = step.plane}};
+  auto got = ask_in_time(questions, deadline);
   if (got) answers = std::move(*got);
-  if (!activation && !got) return decide_without_answers(choice, "slurmctld did not answer within 5 s");
+  if (!activation && !got) {
+    return decide_without_answers(choice, limits_requests() ? "slurmctld did not answer within 60 s, and limits the "
+                                                              "requests of each user (SlurmctldParameters=rl_enable)"
+                                                            : "slurmctld did not answer within 5 s");
+  }
   if (!activation && (!answers.record || answers.components.empty())) {
     return decide_without_answers(choice, "slurmctld did not provide the GPUs and the nodes of the step");
   }

@@ -72,7 +72,7 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
     write_entries(spank);
     atomic_store(&shared->is_written, true);
   }
-  for (int i = 0; i < kMostPauses && !atomic_load(&shared->is_written); ++i) (void)usleep(kPause);
+  for (unsigned i = 0; i < kMostPauses && !atomic_load(&shared->is_written); ++i) (void)usleep(kPause);
   take_entries(spank);
   return 0;
 }

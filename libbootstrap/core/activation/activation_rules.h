@@ -46,14 +46,16 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes);
 struct SrunFacts {
   std::uint32_t tasks = 1;
   std::uint32_t nodes = 1;
-  bool has_terminal = false;      // --pty
-  bool has_components = false;    // a heterogeneous step
-  bool has_own_export = false;    // --export without what srun has to hand over
-  bool is_verbose = false;        // srun -v
-  bool is_explained = false;      // the reason is shown or logged somewhere
-  bool is_submitit = false;       // submitit starts it
-  std::string partition;          // empty: not known
-  std::uint32_t gpus_of_job = 0;  // on the node of its batch script; 0: none, or not known
+  bool has_terminal = false;                       // --pty
+  bool has_components = false;                     // a heterogeneous step
+  bool has_own_export = false;                     // --export without what srun has to hand over
+  bool is_verbose = false;                         // srun -v
+  bool is_explained = false;                       // the reason is shown or logged somewhere
+  bool is_submitit = false;                        // submitit starts it
+  std::string partition;                           // empty: not known
+  std::uint32_t gpus_of_job = 0;                   // on the node of its batch script; 0: none, or not known
+  std::vector<std::uint32_t> tasks_per_node = {};  // in the order of Slurm's node list; empty: not known
+  std::uint32_t plane = 0;                         // of --distribution=plane=N
   Program program;
 };
 

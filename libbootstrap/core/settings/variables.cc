@@ -22,7 +22,7 @@ constexpr bool is_before(const KnownVariable& one, const KnownVariable& other) {
 
 // Sorted by name. The variables of the table of settings are not among them: they have the limit kMaxSetting.
 constexpr auto kKnownVariables = [] {
-  std::array<KnownVariable, 122> all{};
+  std::array<KnownVariable, 123> all{};
   auto* next = all.begin();
   const auto add = [&next](std::uint32_t bytes, std::uint32_t entries, std::string_view names) {
     while (!names.empty()) {
@@ -56,7 +56,8 @@ constexpr auto kKnownVariables = [] {
   add(kPath, kGpus, "BOOTSTRAP_GPUS BOOTSTRAP_PORTS JAX_LOCAL_DEVICE_IDS");
   add(8192, kPortEntries, "SLURM_STEP_RESV_PORTS");
   add(kNodes, 0,
-      "SLURM_BOOTSTRAP_LAYOUT SLURM_CPU_BIND_LIST SLURM_JOB_NODELIST SLURM_STEP_NODELIST SLURM_STEP_TASKS_PER_NODE");
+      "SLURM_BOOTSTRAP_LAYOUT SLURM_CPU_BIND_LIST SLURM_JOB_NODELIST SLURM_STEP_NODELIST SLURM_STEP_TASKS_PER_NODE "
+      "SLURM_TASKS_PER_NODE");
   add(kNodes, 1024, "PATH");
   add(16384, 256, "SLURM_BOOTSTRAP_EXPORTS");
   add(32768, 0, "SLURM_BOOTSTRAP_SETTINGS");

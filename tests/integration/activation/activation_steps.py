@@ -60,8 +60,8 @@ def calls_of(cluster, *command):
     return int(by_user[1]), {name for name in OUR_CALLS if re.search(rf"^\s+{name}\s", text, re.M)}
 
 
-OF_STEP = {"REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT"}
-OUR_CALLS = {*OF_STEP, "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO_SINGLE"}
+RECORD, LAYOUT, OF_JOB, OF_NODE = "REQUEST_JOB_STEP_INFO", "REQUEST_STEP_LAYOUT", "REQUEST_JOB_INFO_SINGLE", "REQUEST_NODE_INFO_SINGLE"
+OUR_CALLS = RECORD, LAYOUT, OF_JOB, OF_NODE
 
 
 ANNOUNCED = re.compile(r"(are the ranks of|form) one world; .*; use --bootstrap=off for independent runs$")

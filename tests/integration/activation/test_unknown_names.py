@@ -4,7 +4,7 @@
 
 import pytest
 
-from activation_steps import OF_STEP, ONE, TWO, calls_of, is_untouched, srun, told, variables
+from activation_steps import OF_NODE, ONE, RECORD, TWO, calls_of, is_untouched, srun, told, variables
 from preload_steps import preloading
 from training_steps import ONE_EACH, TORCHRUN, training_cluster
 
@@ -107,7 +107,7 @@ def test_the_users_name_stays_with_one_line_and_is_replaced_where_the_step_asks(
 
 
 def test_the_address_costs_one_call_and_a_world_that_is_left_alone_none(cluster):
-    for words, count, names in ((["python3", "-c", "1"], 3, {*OF_STEP, "REQUEST_NODE_INFO_SINGLE"}), (["bash", "-c", "true"], 0, set())):
+    for words, count, names in ((["python3", "-c", "1"], 2, {RECORD, OF_NODE}), (["bash", "-c", "true"], 0, set())):
         with cluster.other_plugstack():
             without, _ = calls_of(cluster, *TWO.split(), *words)
         assert calls_of(cluster, *TWO.split(), *words) == (without + count, names)

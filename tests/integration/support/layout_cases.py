@@ -86,6 +86,10 @@ def plain_cases() -> list[Case]:
         Case("odd job, block", "srun --jobid=$ODD --overlap -n14 $PROBE", (14,)),
         Case("odd job, cyclic", "srun --jobid=$ODD --overlap -n14 -m cyclic $PROBE", (14,)),
         Case("odd job, plane", "srun --jobid=$ODD --overlap -n14 -m plane=3 $PROBE", (14,)),
+        *(Case(f"odd job, overcommitted, {order}", f"srun --jobid=$ODD --overlap -O -n16 {order} $PROBE", (16,))
+          for order in ("-m block", "-m block:fcyclic,pack", "-m cyclic:block", "-m plane=2")),
+        Case("odd job, fewer tasks, cyclic", "srun --jobid=$ODD --overlap -N2-4 -n9 -m cyclic:cyclic $PROBE", (9,)),
+        inside("the job's counts, kept", "-E -N3 -m cyclic", 7),
         Case("odd job, cyclic without the first", "srun --jobid=$ODD --overlap -N3 -r1 -n3 -m cyclic $PROBE", (3,)),
         Case("terminal", "script -qec \"$IN -N2 -n3 --pty --bootstrap=on $PROBE\" /dev/null", (3,)),
     ]
@@ -204,7 +208,7 @@ def generated(count: int, seed: int) -> list[Case]:
         nodes = source.randint(1, 4)
         tasks = max(nodes, source.randint(1, MAX_TASKS), source.randint(1, MAX_TASKS))
         export = source.choice(exports)
-        order = source.choice(["", "-m block", "-m cyclic", f"-m plane={source.randint(1, 5)}", "arbitrary", "arbitrary"])
+        order = source.choice(["", "-m block:cyclic,pack", "-m cyclic:fcyclic", f"-m plane={source.randint(1, 5)}", "arbitrary", "arbitrary"])
         name = f"{number}: n={tasks} N={nodes} {order} {export}"
         if order == "arbitrary":
             hosts = source.choices(source.sample(NODES, nodes), weights=[1, 2, 4, 8][:nodes], k=tasks)
