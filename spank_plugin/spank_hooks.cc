@@ -24,8 +24,8 @@ int init(spank_t spank, int count, char** arguments) {
   return bootstrap::kAccepted;
 }
 
-int after_options() {
-  if (is_srun()) bootstrap::end_of_options();
+int after_options(spank_t spank) {
+  if (is_srun()) bootstrap::end_of_options(spank);
   if (bootstrap::is_allocator()) bootstrap::pass_options_to_job();
   return bootstrap::kAccepted;
 }
@@ -60,8 +60,8 @@ extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
 }
 
 // srun, sbatch and salloc have read their command lines.
-extern "C" int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("init_post_opt", accept, after_options);
+extern "C" int slurm_spank_init_post_opt(spank_t spank, int /*count*/, char** /*arguments*/) {
+  return guard("init_post_opt", accept, [&] { return after_options(spank); });
 }
 
 // srun, when the step exists and its tasks do not yet.

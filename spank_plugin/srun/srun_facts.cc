@@ -94,6 +94,10 @@ std::vector<std::uint32_t> dealt_tasks(std::span<const std::string> words, const
 std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::string>& all,
                                           const Environment& environment) {
   auto program = job_command(spank);
+  if (program.empty()) {  // of --async, where the step does not exist yet
+    const auto words = program_words(all);
+    return {words.begin(), words.end()};
+  }
   const auto words = srun_words(all, program.size());
   if (has_option(words, "--bc", "--bcast") || environment.has("SLURM_BCAST")) {
     program.assign(all.begin() + static_cast<std::ptrdiff_t>(words.size()), all.end());
@@ -174,8 +178,9 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   const auto program = words_of_program(spank, all, environment);
   const auto words = srun_words(all, program.size());
   SrunFacts step;
-  step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(1);
-  step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(1));
+  const auto requested = requested_step(environment, all);
+  step.tasks = item(spank, S_JOB_TOTAL_TASK_COUNT).value_or(requested.tasks);
+  step.nodes = std::max(1U, item(spank, S_JOB_NNODES).value_or(requested.nodes));
   step.has_terminal = has_option(words, "--pt", "--pty");
   step.has_components = has_several_components(words);
   step.has_own_export = has_own_export(words, environment);

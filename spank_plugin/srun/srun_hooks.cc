@@ -136,13 +136,13 @@ void begin_launch(spank_t spank) {
   }
 }
 
-void end_of_options() {
-  // srun parses one component after the other, each with the environment of that moment.
-  if (--components_to_parse <= 0) unset_launch_default();
-  expect_options_of_job();
-}
-
 namespace {
+
+// In a job alone, as --async takes no other step.
+StepNumbers pending_numbers(const Environment& environment) {
+  const auto job = requested_step(environment, own_command_line()).job;
+  return {.job = job, .leader = job, .step = kPendingStep};
+}
 
 std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& environment) {
   const auto job = item(spank, S_JOB_ID);
@@ -220,6 +220,7 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
   if (answers.components.empty()) {
+    if (numbers.is_pending()) return;
     // The nodes report it if it matters.
     log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
     return;
@@ -236,6 +237,12 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   if (wrong && !is_switched_off) return decide_without_site(choice, wrong->message);
   auto activation = decide_without_calls(choice, settings, step);
   if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
+  if (numbers.is_pending()) {
+    if (activation) return std::move(*activation);
+    auto unknown = decide_without_answers(choice, "srun --async ends before the step has nodes and tasks");
+    unknown.needs_warning = unknown.needs_warning && settings.when.value != When::kObserve;
+    return unknown;
+  }
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
   const Questions questions{.numbers = numbers,
@@ -304,11 +311,19 @@ void report_decision(const StepId& id, const Environment& environment, const Act
 
 }  // namespace
 
+void end_of_options(spank_t spank) {
+  // srun parses one component after the other, each with the environment of that moment.
+  if (--components_to_parse <= 0) unset_launch_default();
+  expect_options_of_job();
+  if (components_to_parse <= 0 && is_async(own_command_line())) (void)decide_step(spank);
+}
+
 int decide_step(spank_t spank) {
   if (!is_srun()) return kAccepted;
   unset_launch_default();
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
-  const auto numbers = read_numbers(spank, environment);
+  auto numbers = read_numbers(spank, environment);
+  if (!numbers && is_async(own_command_line())) numbers = pending_numbers(environment);
   if (!numbers) return kAccepted;
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
@@ -339,7 +354,7 @@ int decide_step(spank_t spank) {
   }
   if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
   if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
-  if (is_set_up || decision.asked == Asked::kStrongly) {
+  if (!numbers->is_pending() && (is_set_up || decision.asked == Asked::kStrongly)) {
     receive_reports(*numbers, decision, collected.settings, job_command(spank), answers.components);
   }
   if (!is_set_up) {

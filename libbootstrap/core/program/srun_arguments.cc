@@ -18,11 +18,12 @@ namespace {
 // srun's options that take no value, or only behind "=" (srun(1), Slurm 22.05 to 26.05). All others take the next word
 // as their value.
 constexpr std::string_view kSrunFlags =
-    "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --bcast --compress --contiguous --disable-status --exact "
-    "--exclusive --external --get-user-env --help --hold --immediate --interactive --kill-on-bad-exit --label "
-    "--multi-prog --nice --no-allocate --no-kill --oom-kill-step --overcommit --overlap --oversubscribe "
-    "--preserve-env --preserve-slurm-env --propagate --pty --quiet --quit-on-interrupt --reboot --resv-ports "
-    "--send-libs --spread-job --stepmgr --test-only --unbuffered --use-min-nodes --verbose --x11";
+    "-E -H -I -K -O -Q -V -X -Z -h -k -l -s -u -v --async --bcast --compress --consolidate-segments --contiguous "
+    "--disable-status --exact --exclusive --external --get-user-env --help --hold --immediate --interactive "
+    "--kill-on-bad-exit --label --multi-prog --nice --no-allocate --no-kill --oom-kill-step --overcommit --overlap "
+    "--oversubscribe --parsable --preserve-env --preserve-slurm-env --propagate --pty --quiet --quit-on-interrupt "
+    "--reboot --resv-ports --send-libs --spread-job --spread-segments --stepmgr --test-only --unbuffered --usage "
+    "--use-min-nodes --verbose --version --wait-for-children --x11";
 
 // The row of one of our own options.
 const SettingSpec* find_spec(std::string_view option) {
@@ -41,13 +42,14 @@ bool is_complete(std::string_view option) {
 
 // Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word
 // that is neither an option nor the value of the one before it.
-// Those of the next component begin behind ":", which is noted, too.
+// Those of the next component begin behind ":", which is noted, too. Returns where the last program begins.
 template <class Note>
-void for_each_option(std::span<const std::string> arguments, Note note) {
+std::size_t for_each_option(std::span<const std::string> arguments, Note note) {
   std::string_view open;  // an option whose value may be the next word
   bool is_program = false;
-  for (const auto& argument : arguments) {
-    const std::string_view word = argument;
+  auto program = arguments.size();
+  for (std::size_t at = 0; at < arguments.size(); ++at) {
+    const std::string_view word = arguments[at];
     if (word == ":") {
       is_program = false;
       open = {};
@@ -57,6 +59,7 @@ void for_each_option(std::span<const std::string> arguments, Note note) {
     if (is_program) continue;
     if (word == "--" || (!word.starts_with("-") && open.empty())) {
       is_program = true;
+      program = at + (word == "--" ? 1 : 0);
       continue;
     }
     if (!word.starts_with("-")) {
@@ -76,6 +79,7 @@ void for_each_option(std::span<const std::string> arguments, Note note) {
       open = word;
     }
   }
+  return program;
 }
 
 // Returns the last value of `option` among the arguments, else that of `variable`.
@@ -194,6 +198,31 @@ std::string requested_nodes(std::span<const std::string> arguments) {
     if (option == "-w" || option == "--nodelist") nodes = value;
   });
   return nodes;
+}
+
+std::span<const std::string> program_words(std::span<const std::string> arguments) {
+  return arguments.subspan(for_each_option(arguments, [](std::string_view, std::string_view) {}));
+}
+
+bool is_async(std::span<const std::string> arguments) {
+  bool is_async = false;
+  for_each_option(arguments, [&](std::string_view option, std::string_view) {
+    is_async |= option.starts_with("--as") && std::string_view("--async").starts_with(option);
+  });
+  return is_async;
+}
+
+RequestedStep requested_step(const Environment& environment, std::span<const std::string> arguments) {
+  const auto number = [&](std::string_view letter, std::string_view option, std::string_view variable) {
+    const auto text = last_word(environment, arguments, letter, "");
+    const auto last = text.empty() ? last_word(environment, arguments, option, variable) : text;
+    return parse_unsigned<std::uint32_t>(last.substr(0, last.find('-'))).value_or(0);
+  };
+  const auto nodes = std::max(1U, number("-N", "--nodes", "SLURM_NNODES"));
+  const auto per_node = number("", "--ntasks-per-node", "SLURM_NTASKS_PER_NODE");
+  auto tasks = number("-n", "--ntasks", "");
+  if (tasks == 0) tasks = per_node == 0 ? number("", "", "SLURM_NTASKS") : nodes * per_node;
+  return {.job = number("", "--jobid", "SLURM_JOB_ID"), .tasks = std::max(nodes, tasks), .nodes = nodes};
 }
 
 bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,

@@ -38,6 +38,20 @@ UsersBind asked_gpu_binding(const Environment& environment, std::span<const std:
 std::string write_users_bind(const UsersBind& bind);
 UsersBind read_users_bind(std::string_view text);
 
+// The words of the program, by which options take a value.
+std::span<const std::string> program_words(std::span<const std::string> arguments);
+
+// srun ends once slurmctld has the step (Slurm 26.05).
+bool is_async(std::span<const std::string> arguments);
+
+// What the line and the variables of a job ask for. Slurm may give a step another size.
+struct RequestedStep {
+  std::uint32_t job = 0;  // 0: none
+  std::uint32_t tasks = 1;
+  std::uint32_t nodes = 1;
+};
+RequestedStep requested_step(const Environment& environment, std::span<const std::string> arguments);
+
 // The list of --nodelist; empty: there is none.
 std::string requested_nodes(std::span<const std::string> arguments);
 

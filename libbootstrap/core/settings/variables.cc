@@ -22,7 +22,7 @@ constexpr bool is_before(const KnownVariable& one, const KnownVariable& other) {
 
 // Sorted by name. The variables of the table of settings are not among them: they have the limit kMaxSetting.
 constexpr auto kKnownVariables = [] {
-  std::array<KnownVariable, 123> all{};
+  std::array<KnownVariable, 124> all{};
   auto* next = all.begin();
   const auto add = [&next](std::uint32_t bytes, std::uint32_t entries, std::string_view names) {
     while (!names.empty()) {
@@ -40,7 +40,7 @@ constexpr auto kKnownVariables = [] {
       "SLURM_ACCEL_BIND SLURM_BOOTSTRAP_FAILURE SLURM_BOOTSTRAP_GIVEN_UP SLURM_BOOTSTRAP_GPU_BIND "
       "SLURM_BOOTSTRAP_LAUNCH_DEFAULT SLURM_BOOTSTRAP_STEP SLURM_CPUS_ON_NODE SLURM_CPUS_PER_TASK "
       "SLURM_CPU_BIND_TYPE SLURM_DEBUG SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE SLURM_GPUS_ON_NODE SLURM_JOB_ID "
-      "SLURM_JOB_START_TIME SLURM_JOB_USER SLURM_LOCALID SLURM_MPI_TYPE SLURM_NPROCS SLURM_NTASKS "
+      "SLURM_JOB_START_TIME SLURM_JOB_USER SLURM_LOCALID SLURM_MPI_TYPE SLURM_NNODES SLURM_NPROCS SLURM_NTASKS "
       "SLURM_NTASKS_PER_NODE "
       "SLURM_PMI2_SRUN_PORT SLURM_PROCID SLURM_RESTART_COUNT SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT "
       "SLURM_STEP_ID SLURM_STEP_NUM_NODES SLURM_STEP_NUM_TASKS USER WORLD_SIZE");

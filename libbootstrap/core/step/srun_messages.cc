@@ -68,7 +68,9 @@ bool asks_strongly(std::string_view decision, std::string_view step) {
 // alone.
 std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
   auto read = read_record<DecisionRecord>(text);
-  if (!read || read->format != kFormat || read->step != to_string(id)) return std::nullopt;
+  if (!read || read->format != kFormat) return std::nullopt;
+  if (read->step != to_string(id) && read->step != to_string({.job = id.job, .step = kPendingStep}))
+    return std::nullopt;
   const auto& master = read->decision.unusable_master;
   if (!master.empty() && !is_host_name(master)) return std::nullopt;
   return std::move(read->decision);

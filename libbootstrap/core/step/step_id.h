@@ -19,6 +19,9 @@ inline constexpr std::uint32_t kMaxNormalStepId = 0xfffffff0U;
 inline constexpr std::uint32_t kMinUnknownJobId = 0xffff0000U;
 inline bool is_known_job(std::uint32_t job) { return job < kMinUnknownJobId; }
 
+// What srun --async starts has no number yet (SLURM_PENDING_STEP).
+inline constexpr std::uint32_t kPendingStep = 0xfffffffdU;
+
 inline bool is_normal_step(std::uint32_t step) { return step < kMaxNormalStepId; }
 
 // The program that started and numbered the ranks.
@@ -36,10 +39,10 @@ struct StepId {
   bool operator==(const StepId&) const = default;
 };
 
-// "12.0", what users type, or "mpirun-12141.1", which Open MPI writes as [12141,1].
+// "12.0", what users type, "12.TBD", as Slurm writes it too, or "mpirun-12141.1", which Open MPI writes as [12141,1].
 inline std::string to_string(const StepId& id) {
-  return cat(
-      {id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".", std::to_string(id.step)});
+  return cat({id.launcher == Launcher::kMpirun ? kMpirunPrefix : "", std::to_string(id.job), ".",
+              id.step == kPendingStep ? "TBD" : std::to_string(id.step)});
 }
 
 // "12.0.0", SLURM_BOOTSTRAP_STEP.

@@ -2,11 +2,12 @@
 test_option_abuse.py has the options."""
 
 import json
+import re
 from dataclasses import dataclass
 
 import pytest
 
-from harness import Cluster
+from harness import REPOSITORY, Cluster
 from option_cases import WRONG
 
 # Prints what a task sees of each setting. It tries to take the port, to see whether it is reserved.
@@ -206,6 +207,24 @@ def test_help_names_every_option(desk):
     for command in ("srun", "sbatch", "salloc"):
         shown = desk.run(command, "--help").stdout
         assert all(f"{setting.option}=" in shown for setting in SETTINGS)
+
+
+# An option that takes no value leaves --version to srun, which prints it and ends.
+TRY_OPTIONS = """
+for option in $(srun --help | grep -oE '^ +(-., +)?--[a-z0-9-]+|^ +-.' | grep -oE -- '-(-[a-z0-9-]+|[A-Za-z])') "$@"; do
+  printf '%s %s\n' "$option" "$(srun "$option" --version 2>&1 </dev/null | head -n 1)"
+done"""
+
+
+def test_options_of_srun_take_a_value_where_this_srun_gives_them_one(desk):
+    source = (REPOSITORY / "libbootstrap/core/program/srun_arguments.cc").read_text()
+    ours = set("".join(re.findall('"(.*)"', re.search(r"kSrunFlags =\n(.*?);", source, re.S)[1])).split())
+    lines = desk.run("bash", "-c", TRY_OPTIONS, "bash", *ours).stdout.splitlines()
+    said = {option: line for option, _, line in (line.partition(" ") for line in lines) if not option.startswith("--bootstrap")}
+    flags = {option for option, line in said.items() if line.startswith(("slurm ", "slurm-wlm "))}
+    unknown = {option for option, line in said.items() if "unrecognized option" in line or "invalid option" in line}
+    assert flags - ours == set() and len(flags) > 40
+    assert ours - flags - unknown == {"-h", "--help", "--usage"}, "these end srun, too"
 
 
 def test_no_node_suffered(desk):
