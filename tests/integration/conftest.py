@@ -25,6 +25,7 @@ def pytest_addoption(parser):
     parser.addoption("--default", action="store_true", help="one case of each kind: not what default_cases.py leaves to --full")
     parser.addoption("--full", action="store_true", help="the long form: hundreds of layouts")
     parser.addoption("--seed", type=int, default=0, help="of what is generated; 0: another one each time, which is told at the end")
+    parser.addoption("--stepmgr", action="store_true", help="each job of the clusters has a step manager: Slurm 24.05 and newer")
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
     parser.addoption("--harm-with", choices=["plugin", "nothing"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
@@ -37,6 +38,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "full: of our own tools, and long; runs with --full")
     # Tests that are made of what is generated need it when they are collected.
     config.option.seed = config.option.seed or random.SystemRandom().randrange(1, 1_000_000)
+    if config.option.stepmgr:
+        Cluster.settings = ("--set", "SlurmctldParameters=enable_stepmgr", "--set", "PrologFlags=Contain")
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.

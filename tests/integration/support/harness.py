@@ -89,10 +89,11 @@ class Cluster(LocalCluster):
 
     # Most tests are about what a step gets that asks. Tests of steps that do not ask switch this off.
     asks = True
+    settings = ()  # of all clusters
 
     def up(self, *options):
         self.asks = self.asks and "--no-plugin" not in options
-        super().up(*options)
+        super().up(*self.settings, *options)
         self.plugin = next(iter(re.findall(r"\S+\.so\b", self.plugstack)), "")
         return self
 
