@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "step_environment.h"
@@ -76,6 +77,24 @@ TEST(SrunArguments, AnOptionThatStandsAloneTakesNoWordAfterIt) {
 
 bool implies(const Arguments& arguments, const Environment& environment = {}) {
   return implies_gpu_binding(environment, arguments);
+}
+
+TEST(SrunArguments, WhatAStepThatDoesNotExistYetAsksFor) {
+  const auto job = environment_of({{"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "2"}, {"SLURM_NTASKS_PER_NODE", "3"}});
+  const auto size = [](const Arguments& words, const Environment& environment = {}) {
+    const auto step = requested_step(environment, words);
+    return std::array{step.job, step.tasks, step.nodes};
+  };
+  EXPECT_EQ(size({"./a", "-n5"}), (std::array{0U, 1U, 1U}));
+  EXPECT_EQ(size({"-N2", "--ntasks", "5", "./a"}), (std::array{0U, 5U, 2U}));
+  EXPECT_EQ(size({"-N2-4", "--ntasks-per-node=2", "./a"}), (std::array{0U, 4U, 2U}));
+  EXPECT_EQ(size({"./a"}, job), (std::array{7U, 6U, 2U}));
+  EXPECT_EQ(size({"-n1", "--jobid=8", "./a"}, job), (std::array{8U, 1U, 1U}));
+  EXPECT_EQ(size({"./a"}, environment_of({{"SLURM_NTASKS", "4"}})), (std::array{0U, 4U, 1U}));
+  const Arguments line{"--async", "-n", "2", "--", "python3", "--async"};
+  EXPECT_EQ(program_words(line).size(), 2U);
+  EXPECT_TRUE(is_async(line) && is_async(Arguments{"--asy", "./a"}));
+  EXPECT_FALSE(is_async(Arguments{"-n2", "./a", "--async"}));
 }
 
 TEST(SrunArguments, WhatMakesSlurmBind) {

@@ -163,6 +163,9 @@ TEST(Decision, OfAnotherStepOrVersionIsNone) {
   const auto text = write_decision({.job = 12, .step = 3}, Decision{});
   EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));
   EXPECT_FALSE(read_decision(text, {.job = 13, .step = 3}));
+  const auto of_async = write_decision({.job = 12, .step = kPendingStep}, {});
+  EXPECT_TRUE(read_decision(of_async, {.job = 12, .step = 3}));
+  EXPECT_FALSE(read_decision(of_async, {.job = 13, .step = 3}));
   EXPECT_FALSE(read_decision("1" + text.substr(1), {.job = 12, .step = 3}));
   for (const auto* other :
        {"", "\t", "5\t12.3\t2\t0\t0\tzz\t\t0\t\t\t", "5\t12.3\t9\t0\t0\t0\t\t0\t\t\t", "5\t12.3\t2"}) {

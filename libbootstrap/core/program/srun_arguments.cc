@@ -221,8 +221,8 @@ RequestedStep requested_step(const Environment& environment, std::span<const std
   const auto nodes = std::max(1U, number("-N", "--nodes", "SLURM_NNODES"));
   const auto per_node = number("", "--ntasks-per-node", "SLURM_NTASKS_PER_NODE");
   auto tasks = number("-n", "--ntasks", "");
-  if (tasks == 0) tasks = per_node == 0 ? number("", "", "SLURM_NTASKS") : nodes * per_node;
-  return {.job = number("", "--jobid", "SLURM_JOB_ID"), .tasks = std::max(nodes, tasks), .nodes = nodes};
+  if (tasks == 0) tasks = per_node == 0 ? std::max(nodes, number("", "", "SLURM_NTASKS")) : nodes * per_node;
+  return {.job = number("", "--jobid", "SLURM_JOB_ID"), .tasks = tasks, .nodes = std::min(nodes, tasks)};
 }
 
 bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,

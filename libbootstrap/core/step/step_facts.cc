@@ -81,7 +81,7 @@ Status check_order_is_known(const Environment& environment, const StepId& id, co
     }
     return fail(ErrorCode::kMissing,
                 cat({"the host of rank 0 is not known: the order of ranks is arbitrary, and srun did not set ",
-                     kLayoutVariable, "; load the plugin where srun runs"}));
+                     kLayoutVariable, "; load the plugin where srun runs, and start the step without --async"}));
   }
   return {};
 }

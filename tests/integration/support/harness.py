@@ -55,6 +55,8 @@ SINCE = {
     "-m plane=1 is refused beside --gpus-per-task": (24, 5),
     "a missing plugin that is optional is not told": (25, 11),
     "an extern step may have no process": (26, 5),
+    "srun has --async": (26, 5),
+    "slurmctld limits requests": (23, 2),
     # Since then srun has handlers, and nothing shows that it was sent one: what it passes on is taken for a failure.
     "srun waits for signals in no thread": (26, 5),
 }
