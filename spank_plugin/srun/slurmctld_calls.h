@@ -20,7 +20,7 @@ struct StepNumbers {
   std::uint32_t tasks_in_component = 0;
   std::uint32_t tasks = 0;  // of all components
 
-  bool is_pending() const { return step == kPendingStep; }  // nobody knows its number, nodes and tasks
+  bool is_pending() const { return step == kPendingStep; }  // it has no number, nodes and tasks yet
   StepId id() const { return {.job = leader, .step = step}; }
 };
 
