@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_api.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <array>
@@ -41,6 +42,19 @@ GpuBindDefault gpu_bind_default_of(spank_t spank) {
     return parse_unsigned<std::uint32_t>(text_item(spank, which)).value_or(0);
   };
   return gpu_bind_default(number(S_SLURM_VERSION_MAJOR), number(S_SLURM_VERSION_MINOR), number(S_SLURM_VERSION_MICRO));
+}
+
+// libslurmfull is one folder below the libraries of its Slurm.
+SlurmOfStep slurm_of_step(spank_t spank) {
+  SlurmOfStep slurm{.version = text_item(spank, S_SLURM_VERSION), .folder = {}};
+  Dl_info info{};
+  const bool is_found = ::dladdr(reinterpret_cast<const void*>(&spank_get_item), &info) != 0;
+  const std::string_view path = is_found && info.dli_fname != nullptr ? info.dli_fname : "";
+  if (path.starts_with('/') && path.find(' ') == std::string_view::npos) {
+    const auto plugins = path.substr(0, path.rfind('/'));
+    slurm.folder = plugins.substr(0, plugins.rfind('/'));
+  }
+  return slurm;
 }
 
 std::string own_host() {

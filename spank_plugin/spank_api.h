@@ -16,6 +16,7 @@ extern "C" {
 #include <string_view>
 #include <vector>
 
+#include "core/exchange/libpmi_release.h"
 #include "core/plan/node_gpus.h"
 #include "core/util/result.h"
 
@@ -39,6 +40,9 @@ std::vector<std::string> job_command(spank_t spank);       // what the step star
 
 // The option of the running Slurm that keeps it from hiding GPUs.
 GpuBindDefault gpu_bind_default_of(spank_t spank);
+
+// In slurmstepd.
+SlurmOfStep slurm_of_step(spank_t spank);
 
 // In slurmstepd: the NodeName of this node, from its own environment. The host name may differ. Empty: not known.
 std::string own_host();

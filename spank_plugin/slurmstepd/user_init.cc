@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/exchange/libpmi_release.h"
 #include "core/hardware/network.h"
 #include "core/plan/explain.h"
 #include "core/program/program.h"
@@ -65,6 +66,7 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
   }
   auto facts = read_facts(environment, id, local);
   if (!facts) return facts;
+  facts->slurm = write_slurm(slurm_of_step(spank));
   facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
   facts->cores_of_node = item<std::uint16_t>(spank, S_JOB_NCPUS).value_or(0);
   return facts;

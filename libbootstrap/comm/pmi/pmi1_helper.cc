@@ -13,6 +13,8 @@
 
 #include "comm/pmix/pmix_library.h"
 #include "core/exchange/exchanged_values.h"
+#include "core/exchange/libpmi_release.h"
+#include "core/settings/variables.h"
 #include "core/util/text.h"
 #include "probe/files.h"
 #include "probe/own_process.h"
@@ -60,9 +62,26 @@ class Pmi1Library {
  private:
   static constexpr int kSuccess = 0;  // PMI_SUCCESS
 
+  // Why the step cannot use it, without a call of PMI. Two libslurm in a process would share their symbols.
+  std::string look_at(const SlurmOfStep& slurm) {
+    void* const tried = ::dlopen(path_.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    long (*api_version)() = nullptr;
+    int (*first)(int*) = nullptr;
+    Dl_info info{};
+    if (tried == nullptr || !find_symbol(tried, "slurm_api_version", api_version)) return {};
+    if (find_symbol(tried, "PMI_Init", first) && ::dladdr(reinterpret_cast<void*>(first), &info) != 0) {
+      path_ = info.dli_fname;
+    }
+    release_ = slurm_of_api(api_version());
+    auto why_not = why_not_libpmi(slurm, api_version(), path_);
+    if (!why_not.empty()) (void)::dlclose(tried);
+    return why_not;
+  }
+
   Status call(const char* name, int code) const {
     if (code == kSuccess) return {};
-    return fail(ErrorCode::kUnavailable, cat({name, " of ", path_, " failed (", std::to_string(code), ")"}));
+    const auto of = release_.empty() ? std::string() : cat({" (", release_, ")"});
+    return fail(ErrorCode::kUnavailable, cat({name, " of ", path_, of, " failed (", std::to_string(code), ")"}));
   }
 
   int (*init_)(int*) = nullptr;
@@ -75,12 +94,14 @@ class Pmi1Library {
   int (*get_)(const char*, const char*, char*, int) = nullptr;
   int (*finalize_)() = nullptr;
   std::string path_;
-  std::string space_;  // of keys and values: "12.0", the step
+  std::string release_;  // "Slurm 22.05"
+  std::string space_;    // of keys and values: "12.0", the step
 };
 
 // A Slurm with its own prefix is seldom in the loader's path, but PREFIX/bin is in PATH, as srun is.
-std::vector<std::string> candidates(const Environment& environment) {
+std::vector<std::string> candidates(const Environment& environment, const SlurmOfStep& slurm) {
   std::vector<std::string> paths;
+  if (!slurm.folder.empty()) paths.push_back(cat({slurm.folder, "/", kPmiLibrary}));
   for (const auto folder : split(environment.get("PATH").value_or(""), ':')) {
     if (!may_access(cat({folder, "/srun"}), X_OK)) continue;
     for (const std::string_view library : {"/../lib64/", "/../lib/"})
@@ -99,12 +120,17 @@ Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
   }
   Pmi1Library pmi;
   void* library = nullptr;
-  for (const auto& path : candidates(environment)) {
-    // With RTLD_LOCAL the plugins of libslurm do not find its symbols, and the loader ends the process.
-    library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const auto slurm = read_slurm(environment.get(kSettingsVariable).value_or(""));
+  std::string of_another;
+  for (const auto& path : candidates(environment, slurm)) {
     pmi.path_ = path;
+    auto why_not = pmi.look_at(slurm);
+    if (of_another.empty()) of_another = why_not;
+    // With RTLD_LOCAL the plugins of libslurm do not find its symbols, and the loader ends the process.
+    if (why_not.empty()) library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library != nullptr) break;
   }
+  if (library == nullptr && !of_another.empty()) return fail(ErrorCode::kMissing, std::move(of_another));
   if (library == nullptr) {
     const char* reason = ::dlerror();
     return fail(ErrorCode::kMissing, cat({"cannot load Slurm's PMI-1 library: ",

@@ -108,6 +108,7 @@ std::string settings_record(const StepFacts& facts, const Settings& settings) {
   std::vector<std::string> items;
   if (facts.decision.set_up != SetUp::kAllSettings) items.push_back(write_set_up(facts.decision.set_up));
   if (facts.is_preloaded) items.emplace_back(kSetByPreload);
+  if (!facts.slurm.empty()) items.push_back(facts.slurm);
   if (auto changed = write_settings(settings); !changed.empty()) items.push_back(std::move(changed));
   return join(items, " ");
 }

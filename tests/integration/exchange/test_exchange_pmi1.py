@@ -8,7 +8,7 @@ import pytest
 from built_files import LIBRARY, inside, program
 from exchange_steps import (DIFFERENT_CALLS, STAY, are_in_time, assert_different_calls_fail_at_once, failures, run_python, run_step,
                             sentences, successes)
-from harness import wait_for
+from harness import slurm_release, wait_for
 
 NO_PMIX = ("--mpi=none",)
 LEFT = re.compile(r"^rank \d+ left: (.+)$", re.MULTILINE)
@@ -82,6 +82,11 @@ def test_pmix_comes_first_and_each_exchange_reports_what_carried_it(pmi1_cluster
         told = dict(TOOK.findall(step.stderr))
         assert set(told) == set("0123") and all(re.fullmatch(engine, name) for name in told.values()), step
 
+
+# A libpmi beside an srun of PATH.
+DECOY = ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf $(command -v srun) /tmp/$SLURM_PROCID/bin/; "
+         "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; export PATH=/tmp/$SLURM_PROCID/bin:$PATH")
+OTHER = "22.05.8" if slurm_release() > (22, 5) else "26.05.1"  # whose srun does not answer the libpmi of this one
 
 # What is done before the program starts, for a step that has no usable PMIx.
 LEFTOVERS = {
@@ -265,11 +270,17 @@ REFUSALS = {
                          "SLURM_CONF=/nowhere/slurm.conf; start the program with srun --mpi=pmix"),
     "an unusable configuration": ("export SLURM_CONF=/etc/hostname",
                                   "Slurm's PMI-1 library ended the process: .*fatal: .*; start the program with srun --mpi=pmix"),
-    "another libpmi": ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf $(command -v srun) /tmp/$SLURM_PROCID/bin/; "
-                       "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; "
-                       "export PATH=/tmp/$SLURM_PROCID/bin:$PATH",
+    "a libpmi of another Slurm": (f"export SLURM_BOOTSTRAP_SETTINGS=site:slurm={OTHER}:", r"/\S+/libpmi.so.0 is Slurm \d\d\.\d\d's, and the "
+                                  rf"step is Slurm {OTHER}'s, whose srun does not answer it; install that Slurm's libpmi on the nodes, .*; "
+                                  "start the program with srun --mpi=pmix"),
+    "another libpmi": (f"{DECOY}; unset SLURM_BOOTSTRAP_SETTINGS",
                        r"/tmp/\d/bin/../lib/libpmi.so.0 does not have all functions of PMI-1; start the program with srun --mpi=pmix"),
 }  # fmt: skip
+
+
+def test_the_libpmi_of_the_slurm_of_the_step_comes_first(pmi1_cluster):
+    """Its slurmstepd knows where that is. The same without its word is a refusal below."""
+    assert is_complete(run_step(pmi1_cluster, 2, 2, "bash", "-c", f"{DECOY}; exec {program('exchange_probe')}", options=NO_PMIX), 4)
 
 
 @pytest.mark.parametrize("name", REFUSALS)

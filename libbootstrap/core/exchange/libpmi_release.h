@@ -1,0 +1,24 @@
+// Whose libpmi a step needs: srun answers that of its own Slurm and of the releases before, and no other.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace bootstrap {
+
+// The Slurm of a step, from slurmstepd to its tasks, as an item of SLURM_BOOTSTRAP_SETTINGS.
+struct SlurmOfStep {
+  std::string version;  // "26.05.5"; empty: not known
+  std::string folder;   // of its libpmi, if it is installed; empty: not known
+};
+std::string write_slurm(const SlurmOfStep& slurm);
+SlurmOfStep read_slurm(std::string_view settings);
+
+// "Slurm 22.05" of what slurm_api_version() returns in a libslurm. Empty: not known.
+std::string slurm_of_api(long api_version);
+
+// Why srun of this Slurm does not answer a libpmi; empty: it does, or that is not known.
+std::string why_not_libpmi(const SlurmOfStep& slurm, long api_version, std::string_view path);
+
+}  // namespace bootstrap
