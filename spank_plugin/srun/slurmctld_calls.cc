@@ -84,26 +84,27 @@ std::optional<ComponentText> ask_layout(slurm_step_id_t id) {
 
 // Slurm numbers the tasks by how many each node has in the end (_init_task_layout in its slurm_step_layout.c), and
 // copies the order of nodes from the layout into the record. Only the arbitrary order is in neither.
-std::vector<NodeIndex> deal(std::uint32_t distribution, const DealtTasks& dealt) {
+std::vector<NodeIndex> deal(std::uint32_t distribution, const SrunFacts& srun) {
   switch (distribution & SLURM_DIST_NODEMASK) {
     case SLURM_DIST_NODEBLOCK:
-      return deal_block(dealt.per_node);
+      return deal_block(srun.tasks_per_node);
     case SLURM_DIST_NODECYCLIC:
-      return deal_cyclic(dealt.per_node);
+      return deal_cyclic(srun.tasks_per_node);
     case SLURM_DIST_PLANE:
-      return deal_plane(dealt.per_node, dealt.plane);
+      return deal_plane(srun.tasks_per_node, srun.plane);
     default:
       return {};
   }
 }
 
-std::vector<ComponentText> compute_layout(const job_step_info_t& step, const DealtTasks& dealt) {
-  auto nodes = deal(step.task_dist, dealt);
+std::vector<ComponentText> compute_layout(const job_step_info_t& step, const SrunFacts& srun) {
+  auto nodes = deal(step.task_dist, srun);
   const auto hosts = parse_host_list(text_of(step.nodes));
-  if (nodes.empty() || nodes.size() != step.num_tasks || !hosts || hosts->size() != dealt.per_node.size()) return {};
+  if (nodes.empty() || nodes.size() != step.num_tasks || !hosts || hosts->size() != srun.tasks_per_node.size())
+    return {};
   return {ComponentText{.job = step.step_id.job_id,
                         .nodes = step.nodes,
-                        .tasks_per_node = dealt.per_node,
+                        .tasks_per_node = srun.tasks_per_node,
                         .node_of_rank = std::move(nodes)}};
 }
 
@@ -130,7 +131,8 @@ bool limits_requests() {
   return conf != nullptr && text_of(conf->slurmctld_params).find("rl_enable") != std::string::npos;
 }
 
-std::optional<StepRecord> ask_step_record(const StepNumbers& numbers, const DealtTasks& dealt) {
+std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers, const SrunFacts& srun,
+                                                std::vector<ComponentText>& components) {
   const auto get = slurm_function<GetSteps>("slurm_get_job_steps");
   const auto free =
       slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
@@ -141,14 +143,14 @@ std::optional<StepRecord> ask_step_record(const StepNumbers& numbers, const Deal
   for (std::uint32_t i = 0; steps != nullptr && i < steps->job_step_count; ++i) {
     const auto& step = steps->job_steps[i];
     if (step.step_id.job_id != id.job_id || step.step_id.step_id != id.step_id) continue;
-    return StepRecord{.answers = {.request = {.per_node = text_of(step.tres_per_node),
-                                              .per_step = text_of(step.tres_per_step),
-                                              .per_socket = text_of(step.tres_per_socket),
-                                              .per_task = text_of(step.tres_per_task),
-                                              .bind = text_of(step.tres_bind)},
-                                  .partition = text_of(step.partition),
-                                  .tasks_per_node = {}},
-                      .components = compute_layout(step, dealt)};
+    components = compute_layout(step, srun);
+    return SlurmctldAnswers{.request = {.per_node = text_of(step.tres_per_node),
+                                        .per_step = text_of(step.tres_per_step),
+                                        .per_socket = text_of(step.tres_per_socket),
+                                        .per_task = text_of(step.tres_per_task),
+                                        .bind = text_of(step.tres_bind)},
+                            .partition = text_of(step.partition),
+                            .tasks_per_node = {}};
   }
   return std::nullopt;
 }

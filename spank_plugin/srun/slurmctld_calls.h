@@ -27,20 +27,10 @@ struct StepNumbers {
 // True if slurmctld makes users wait who ask much (SlurmctldParameters=rl_enable): libslurm sleeps and asks again.
 bool limits_requests();
 
-// What srun knows of how the tasks were dealt out: SrunFacts::tasks_per_node and ::plane.
-struct DealtTasks {
-  std::vector<std::uint32_t> per_node;
-  std::uint32_t plane = 0;
-};
-
-struct StepRecord {
-  SlurmctldAnswers answers;  // without the tasks
-  // The layout, as it follows from the record; empty: ask_step_layout knows it.
-  std::vector<ComponentText> components;
-};
-
-// What the step asked for; one RPC. Nothing where slurmctld did not answer, or does not know the step.
-std::optional<StepRecord> ask_step_record(const StepNumbers& numbers, const DealtTasks& dealt);
+// What the step asked for, without its tasks; one RPC. Nothing where slurmctld did not answer, or does not know the
+// step. `components` is the layout where that follows from the record; else empty, and ask_step_layout() knows it.
+std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers, const SrunFacts& srun,
+                                                std::vector<ComponentText>& components);
 
 // What each node of a job has of GPUs and the like: "gpu:2(IDX:0-1)". One RPC.
 std::vector<std::string> ask_job_nodes(std::uint32_t job);

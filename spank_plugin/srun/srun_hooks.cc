@@ -163,8 +163,7 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
 struct Questions {
   StepNumbers numbers;
   bool needs_record = false;  // what the step asked for
-  std::uint32_t nodes = 1;    // of the step
-  DealtTasks dealt;
+  SrunFacts srun;
 };
 
 struct Answers {
@@ -177,11 +176,9 @@ Answers ask(const Questions& questions) {
   const auto& numbers = questions.numbers;
   Answers answers;
   if (questions.needs_record) {
-    auto record = ask_step_record(numbers, questions.dealt);
-    if (!record) return answers;
-    answers.record = std::move(record->answers);
-    answers.components = std::move(record->components);
-    if (needs_job_nodes(answers.record->request, questions.nodes)) {
+    answers.record = ask_step_record(numbers, questions.srun, answers.components);
+    if (!answers.record) return answers;
+    if (needs_job_nodes(answers.record->request, questions.srun.nodes)) {
       answers.record->request.job_nodes = ask_job_nodes(numbers.job);
     }
   }
@@ -245,10 +242,7 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   }
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
-  const Questions questions{.numbers = numbers,
-                            .needs_record = !activation,
-                            .nodes = step.nodes,
-                            .dealt = {.per_node = step.tasks_per_node, .plane = step.plane}};
+  const Questions questions{.numbers = numbers, .needs_record = !activation, .srun = step};
   auto got = ask_in_time(questions, deadline);
   if (got) answers = std::move(*got);
   if (!activation && !got) {
