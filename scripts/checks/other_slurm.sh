@@ -15,7 +15,7 @@ cd "$repository"
 # Files of tests/integration: what depends on the release of Slurm, PMIx, PyTorch or Open MPI, and not what measures time,
 # forecasts, or needs no cluster.
 readonly tests=(
-  activation/{activation,addresses,async,ipv6,option_abuse,options,refusals,slurm_partitions,unchanged_environment,unknown_names}
+  activation/{activation,addresses,ipv6,newer_slurm,option_abuse,options,refusals,slurm_partitions,unchanged_environment,unknown_names}
   command/{check,check_nodes,explain,explain_in_task}
   exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_rounds,_side_effects},communicators}
   failures/{first_failure,plugin_faults} frameworks/{framework_variables,examples,train} gpus/{gpus,near_gpus}

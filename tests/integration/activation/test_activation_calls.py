@@ -13,7 +13,7 @@ import pytest
 
 from activation_steps import (LAYOUT, OF_JOB, ONE, PYTHON, RECORD, TWO, WORLD, calls_of, cluster, is_untouched, site, srun,  # two are fixtures
                               told, variables)  # fmt: skip
-from harness import command_line, since, wait_for
+from harness import command_line, wait_for
 from port_steps import background
 
 FREE = (["-n1", "--gres=gpu:1", "true"], [*TWO.split(), "bash", "-c", "true"], ["-N2", "-n3", "--gres=gpu:2", "true"],
@@ -25,7 +25,7 @@ def test_what_srun_asks_of_slurmctld(cluster):
     """The layout only where it does not follow from the record."""
     lines = [*((line, set()) for line in FREE), *((line, {RECORD}) for line in ASKED),
              (["-m", "cyclic:fcyclic", *ASKED[0]], {RECORD}), (["-m", "plane=2", *ASKED[0]], {RECORD}),
-             (["-m", "arbitrary", "-w", "node002,node002,node001,node001", *ASKED[0]], {RECORD, LAYOUT}),
+             (["-m", "arbitrary", "-n4", "-w", "node002,node002,node001,node001", "--gres=gpu:2", "python3", "-c", "1"], {RECORD, LAYOUT}),
              (["-lE", *ASKED[0]], {RECORD, LAYOUT}), (["--bootstrap=on", *ASKED[0]], {LAYOUT}),
              (["-N2", "-n4", "--gpus=4", "python3", "-c", "1"], {RECORD, OF_JOB})]  # fmt: skip
     for line, expected in lines:
@@ -157,21 +157,6 @@ def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shi
             (home / name).unlink(missing_ok=True)
     done = subprocess.CompletedProcess([], process.returncode, out, err)
     assert process.returncode == 0 and told(done) == [NOT_TOLD.format(NO_ANSWER)], done
-
-
-# One world after the other in a job, but at once. srun -v prints what libslurm does.
-AT_ONCE = """cd; for i in {1..12}; do srun -v --overlap -N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 'import os; print(os.environ["RANK"])' &
-done; wait"""
-
-
-@pytest.mark.skipif(not since("slurmctld limits requests"), reason="this slurmctld limits no requests")
-def test_twelve_worlds_at_once_are_set_up_where_slurmctld_limits_requests(cluster_factory):
-    cluster = cluster_factory("limits")
-    cluster.asks = False
-    cluster.up("--gpus", "4", "--cpus", "16", "--set", "SlurmctldParameters=rl_enable")
-    done = cluster.run(["salloc", "-N2", "--ntasks-per-node=8", "--gres=gpu:4", "bash", "-c", AT_ONCE], timeout=300)
-    assert sorted(done.stdout.split()) == sorted("0123" * 12) and "NOT SET UP" not in done.stderr, done
-    assert "RPC rate limited" in done.stderr, "control: without a limit nothing is shown"
 
 
 LISTEN = "import socket, time; s = socket.socket(); s.bind(('', 23456)); s.listen(); print('ready', flush=True); time.sleep(60)"

@@ -36,7 +36,7 @@ def test_the_extern_step_has_nothing_of_ours(cluster_factory):
     job = cluster.allocate("-n1", "--gres=gpu:2", "--bootstrap=on")
     listing = cluster.run(["ps", "-eo", "pid,ppid,args"], user="root").stdout
     processes = [line.split(None, 2) for line in listing.splitlines()]
-    step = next(pid for pid, _, command in processes if f"[{job}.extern]" in command)
+    step = next(pid for pid, _, command in processes if f"[{job}.extern" in command)
     child = next((pid for pid, parent, _ in processes if parent == step), None)
     if child is None and since("an extern step may have no process"):
         pytest.skip("the extern step of this Slurm has no process")

@@ -1,4 +1,4 @@
-"""srun --async, which ends before its step begins: no hook of srun knows the number, the nodes and the tasks of the step."""
+"""What newer releases of Slurm bring: srun --async, which ends before its step begins, and a slurmctld that limits requests."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -7,7 +7,7 @@ import pytest
 from activation_steps import TWO
 from harness import since, wait_for
 
-pytestmark = pytest.mark.skipif(not since("srun has --async"), reason="this srun has no --async")
+needs_async = pytest.mark.skipif(not since("srun has --async"), reason="this srun has no --async")
 
 REASON = "NOT SET UP: srun --async ends before the step has nodes and tasks; use --bootstrap=on to set it up, or --bootstrap=off"
 SHOW = "import os; print(os.environ.get('RANK'), os.environ['SLURM_PROCID'], os.environ.get('MASTER_ADDR'))"
@@ -37,17 +37,20 @@ def start(cluster_factory):
     cluster.run(["scancel", job])
 
 
+@needs_async
 @pytest.mark.parametrize("line", [["--bootstrap=on", *TRAIN], ["--bootstrap=on", "-m", "cyclic", *TRAIN], ["--bootstrap=on", *SHELL]], ids=str)
 def test_a_step_that_asks_is_set_up(start, line):
     assert start(*line) == (RANKS, [])
 
 
+@needs_async
 def test_a_step_of_a_job_that_asks_is_set_up_but_for_launchers(start):
     assert start(*TRAIN, env={"SLURM_BOOTSTRAP": "on"}) == (RANKS, [])
     tasks, told = start("./mpirun", env={"SLURM_BOOTSTRAP": "on"})
     assert tasks == NO_RANKS and len(told) == 1 and "asks for it" in told[0], told
 
 
+@needs_async
 def test_a_step_that_does_not_ask_is_left_alone_with_a_sentence_where_it_may_be_a_world(start):
     tasks, told = start(*TRAIN)
     assert tasks == NO_RANKS and len(told) == 1 and told[0].endswith(REASON), told
@@ -55,7 +58,23 @@ def test_a_step_that_does_not_ask_is_left_alone_with_a_sentence_where_it_may_be_
         assert start(*line, tasks=count) == (NO_RANKS[:count], []), line
 
 
+@needs_async
 def test_an_order_that_only_slurm_knows_ends_the_step_with_a_sentence(start):
     tasks, _ = start("--bootstrap=on", "-m", "arbitrary", "-w", "node002,node002,node001,node001", "-o", "%J.0.out", *TRAIN,
                      tasks=1)
     assert "the order of ranks is arbitrary" in tasks[0] and tasks[0].endswith("start the step without --async"), tasks
+
+
+# srun -v prints what libslurm does.
+AT_ONCE = """cd; for i in {1..12}; do srun -v --overlap -N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 'import os; print(os.environ["RANK"])' &
+done; wait"""
+
+
+@pytest.mark.skipif(not since("slurmctld limits requests"), reason="this slurmctld limits no requests")
+def test_twelve_worlds_at_once_are_set_up_where_slurmctld_limits_requests(cluster_factory):
+    cluster = cluster_factory("limits")
+    cluster.asks = False
+    cluster.up("--gpus", "4", "--cpus", "16", "--set", "SlurmctldParameters=rl_enable")
+    done = cluster.run(["salloc", "-N2", "--ntasks-per-node=8", "--gres=gpu:4", "bash", "-c", AT_ONCE], timeout=300)
+    assert sorted(done.stdout.split()) == sorted("0123" * 12) and "NOT SET UP" not in done.stderr, done
+    assert "RPC rate limited" in done.stderr, "control: without a limit nothing is shown"
