@@ -204,7 +204,7 @@ def test_what_others_end_has_not_failed(site):
     spoken = {name: done.stderr for name, done in results.items() if ours(done)}
     assert not spoken, "\n".join(f"{name}:\n{text}" for name, text in spoken.items())
     not_ended = {name: done.stderr for name, done in results.items()
-                 if not re.search(r"tasks? [\d,-]+: (Exited with|Killed|Terminated)|KeyboardInterrupt", done.stderr)}
+                 if not re.search(r"tasks? [\d,-]+: (Exited with|Killed|Terminated)|DUE to SIGNAL Killed|KeyboardInterrupt", done.stderr)}
     assert not not_ended
 
 

@@ -5,7 +5,7 @@ import pytest
 from built_files import PROBE
 from case_shell import HELD, run_script
 from harness import wait_for
-from layout_cases import Case, fixed, generated, unheard_cases
+from layout_cases import Case, crowded_cases, fixed, generated, unheard_cases
 from layout_oracle import as_launch_scripts_do, by_step, differences, read_reports
 from layout_runner import AT_ONCE, Outcome, Runner, outcome, outcomes_of, runner  # two of them are fixtures
 
@@ -19,7 +19,7 @@ def pytest_generate_tests(metafunc):
     if metafunc.function is test_every_task_is_right:
         option = metafunc.config.getoption
         count = GENERATED_IN_FULL if option("--full") else GENERATED
-        metafunc.parametrize("outcome", fixed() + generated(count, option("--seed")), indirect=True, ids=str)
+        metafunc.parametrize("outcome", fixed() + crowded_cases() + generated(count, option("--seed")), indirect=True, ids=str)
 
 
 @pytest.fixture(scope="module")

@@ -86,13 +86,17 @@ def plain_cases() -> list[Case]:
         Case("odd job, block", "srun --jobid=$ODD --overlap -n14 $PROBE", (14,)),
         Case("odd job, cyclic", "srun --jobid=$ODD --overlap -n14 -m cyclic $PROBE", (14,)),
         Case("odd job, plane", "srun --jobid=$ODD --overlap -n14 -m plane=3 $PROBE", (14,)),
-        *(Case(f"odd job, overcommitted, {order}", f"srun --jobid=$ODD --overlap -O -n16 {order} $PROBE", (16,))
-          for order in ("-m block", "-m block:fcyclic,pack", "-m cyclic:block", "-m plane=2")),
         Case("odd job, fewer tasks, cyclic", "srun --jobid=$ODD --overlap -N2-4 -n9 -m cyclic:cyclic $PROBE", (9,)),
         inside("the job's counts, kept", "-E -N3 -m cyclic", 7),
         Case("odd job, cyclic without the first", "srun --jobid=$ODD --overlap -N3 -r1 -n3 -m cyclic $PROBE", (3,)),
         Case("terminal", "script -qec \"$IN -N2 -n3 --pty --bootstrap=on $PROBE\" /dev/null", (3,)),
     ]
+
+
+def crowded_cases() -> list[Case]:
+    """More tasks than CPUs, on nodes of which one has many more than the others. MPI's ranks would take minutes there."""
+    return [Case(f"odd job, overcommitted, {order}", f"srun --jobid=$ODD --overlap -O -n16 {order} $PROBE", (16,))
+            for order in ("-m block", "-m block:fcyclic,pack", "-m cyclic:block", "-m plane=2")]
 
 
 def arbitrary_cases() -> list[Case]:
