@@ -60,7 +60,7 @@ choose_prefix() {
 build() {
   local log=$results/release.log
   mkdir -p "$results"
-  there bash -c 'cmake --preset release && cmake --build --preset release' >"$log" 2>&1 || {
+  there bash -c 'cmake --preset release -DCMAKE_COMPILE_WARNING_AS_ERROR=ON && cmake --build --preset release' >"$log" 2>&1 || {
     grep -E 'error|warning|FAILED' "$log" || tail -n 20 "$log"
     fail "building for $part failed, the lines above say where; all of it is in $log"
   }

@@ -18,6 +18,9 @@ endif()
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
 add_compile_options(-Wall -Wextra -Wconversion -Wshadow)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 16)
+  add_compile_options(-Wno-free-nonheap-object) # it warns of what std::vector frees itself
+endif()
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT BOOTSTRAP_SANITIZE)
   add_compile_options(-fstack-protector-strong -D_FORTIFY_SOURCE=2)
   # Functions and lines for the debugger: types and variables would take a third of the time of a build.

@@ -8,7 +8,7 @@ endfunction()
 function(bootstrap_harden_shared_object target version_script)
   target_link_options(${target} PRIVATE
     -Wl,--version-script=${version_script}
-    -Wl,-Bsymbolic -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed -Wl,--exclude-libs,ALL
+    -Wl,-Bsymbolic -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed
     # Unused parts of libstdc++.a would ask for names of the newest glibc, which older containers do not have.
     -Wl,--gc-sections)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${version_script})

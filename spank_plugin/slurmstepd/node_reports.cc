@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <iterator>
 #include <utility>
@@ -35,14 +34,6 @@ std::uint64_t number_of_socket(int descriptor) {
 int open_datagram_socket(const IpAddress& host) {
   return ::socket(host.bits == 128 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
-
-std::atomic_ref<std::uint32_t> shared(std::uint32_t* memory, std::size_t at) {
-  return std::atomic_ref<std::uint32_t>(memory[at]);
-}
-
-}  // namespace
-
-namespace {
 
 NodeReports* the_reports = nullptr;  // never freed: see spank_options.cc
 
@@ -89,7 +80,7 @@ void NodeReports::share_memory() {
   if (node_.tasks == 0 || node_.tasks > kMostTasks) return;
   const auto size = (std::size_t{node_.tasks} + 1) * sizeof *passed_;
   void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory != MAP_FAILED) passed_ = static_cast<std::uint32_t*>(memory);
+  if (memory != MAP_FAILED) passed_ = static_cast<std::atomic<std::uint32_t>*>(memory);
 }
 
 std::string NodeReports::text_of(NodeReport::Kind kind, std::string_view reason) const {
@@ -125,8 +116,8 @@ void NodeReports::pass_current_task(std::uint32_t task) noexcept {
 }
 
 void NodeReports::pass_task(std::uint32_t task) const noexcept {
-  if (passed_ == nullptr || task >= node_.tasks || shared(passed_, task + 1).exchange(1) != 0) return;
-  if (shared(passed_, 0).fetch_add(1) + 1 != node_.tasks) return;
+  if (passed_ == nullptr || task >= node_.tasks || passed_[task + 1].exchange(1) != 0) return;
+  if (passed_[0].fetch_add(1) + 1 != node_.tasks) return;
   send_text(passed_text_);
   send_text(passed_text_);  // the first one may be lost
 }
@@ -141,7 +132,7 @@ void NodeReports::note_task(pid_t process) {
 void NodeReports::note_end(std::uint32_t task, std::int32_t wait_status) {
   const Failure end{.host = {}, .wait_status = wait_status};
   if (passed_ == nullptr || task >= node_.tasks || is_never_set_reported_) return;
-  if (shared(passed_, task + 1).load() != 0 || is_ended_on_request(end) || is_killed(end)) return;
+  if (passed_[task + 1].load() != 0 || is_ended_on_request(end) || is_killed(end)) return;
   is_never_set_reported_ = true;
   send_text(text_of(NodeReport::Kind::kNeverSet));
 }

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -66,8 +67,8 @@ class NodeReports {
   NodeReport node_;
   Descriptor socket_;
   std::uint64_t socket_number_ = 0;  // its inode: Slurm may have closed the descriptor, and opened something else there
-  std::uint32_t* passed_ = nullptr;  // shared by all tasks: how many have passed, and then a flag for each
-  std::string passed_text_;          // what the last task sends
+  std::atomic<std::uint32_t>* passed_ = nullptr;  // shared by all tasks: how many have passed, then a flag for each
+  std::string passed_text_;                       // what the last task sends
   bool is_never_set_reported_ = false;
   std::chrono::steady_clock::time_point start_;
   std::vector<pid_t> tasks_;

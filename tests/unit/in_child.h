@@ -22,6 +22,9 @@ inline void print_failures() {
 // Runs `test` in this program, started afresh: its failures are printed there and count here, and so does a skip.
 template <class Test>
 void in_child(Test test) {
+#ifdef UNDER_EMULATOR
+  GTEST_SKIP() << "qemu-user does not start programs of another processor";
+#endif
   constexpr int kSkipped = 77;
   int outcome = -1;
   const auto is_right = [&outcome](int status) {

@@ -13,7 +13,7 @@ class SlurmBootstrap(CMakePackage):
 
     variant("spank", default=True, description="Build the SPANK plugin, which serves the Slurm that it is built with alone")
 
-    for needed in ("c", "cxx", "cmake@3.25:", "ninja", "pkgconfig", "tl-expected", "cli11"):
+    for needed in ("c", "cxx", "cmake@3.22:", "ninja", "pkgconfig", "tl-expected", "cli11"):
         depends_on(needed, type="build")
     depends_on("pmix@4:5")
     depends_on("slurm@22.05:", when="+spank")

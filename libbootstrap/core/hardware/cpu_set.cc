@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/cpu_set.h"
 
+#include <bit>
+
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -21,8 +23,24 @@ std::optional<CpuSet> CpuSet::parse_list(std::string_view text) {
 
 std::vector<std::size_t> CpuSet::members() const {
   std::vector<std::size_t> cpus;
-  for (auto cpu = cpus_._Find_first(); cpu < kMaxCpus; cpu = cpus_._Find_next(cpu)) cpus.push_back(cpu);
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    for (auto rest = words_[i]; rest != 0; rest &= rest - 1) {
+      cpus.push_back(i * kWordBits + static_cast<std::size_t>(std::countr_zero(rest)));
+    }
+  }
   return cpus;
+}
+
+CpuSet CpuSet::operator&(const CpuSet& other) const {
+  auto both = *this;
+  for (std::size_t i = 0; i < words_.size(); ++i) both.words_[i] &= other.words_[i];
+  return both;
+}
+
+CpuSet CpuSet::operator|(const CpuSet& other) const {
+  auto either = *this;
+  for (std::size_t i = 0; i < words_.size(); ++i) either.words_[i] |= other.words_[i];
+  return either;
 }
 
 std::string CpuSet::to_list() const { return write_ranges(members()); }

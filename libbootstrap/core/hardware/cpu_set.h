@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <bitset>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,25 +20,24 @@ class CpuSet {
   // "0-3,8", as sysfs and taskset write it; the empty text is the empty set.
   static std::optional<CpuSet> parse_list(std::string_view text);
 
-  void add(std::size_t cpu) { cpus_.set(cpu); }  // precondition: cpu < kMaxCpus
-  bool empty() const { return cpus_.none(); }
-  std::size_t count() const { return cpus_.count(); }
-  std::size_t first() const { return cpus_._Find_first(); }  // precondition: not empty
-  std::vector<std::size_t> members() const;                  // ascending
+  void add(std::size_t cpu) { words_[cpu / kWordBits] |= Word{1} << cpu % kWordBits; }  // precondition: cpu < kMaxCpus
+  bool empty() const { return *this == CpuSet(); }
+  std::size_t count() const { return members().size(); }
+  std::size_t first() const { return members().front(); }  // precondition: not empty
+  std::vector<std::size_t> members() const;                // ascending
 
-  CpuSet operator&(const CpuSet& other) const { return CpuSet(cpus_ & other.cpus_); }
-  CpuSet operator|(const CpuSet& other) const { return CpuSet(cpus_ | other.cpus_); }
+  CpuSet operator&(const CpuSet& other) const;
+  CpuSet operator|(const CpuSet& other) const;
   bool is_within(const CpuSet& other) const { return (*this & other) == *this; }
   bool operator==(const CpuSet&) const = default;
 
   std::string to_list() const;  // what parse_list reads
 
  private:
-  using Bits = std::bitset<kMaxCpus>;
+  using Word = std::uint64_t;
+  static constexpr std::size_t kWordBits = 64;
 
-  explicit CpuSet(const Bits& cpus) : cpus_(cpus) {}
-
-  Bits cpus_;
+  std::array<Word, kMaxCpus / kWordBits> words_{};
 };
 
 }  // namespace bootstrap
