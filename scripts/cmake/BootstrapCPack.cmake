@@ -1,10 +1,8 @@
 # Debian and RPM packages, made by `cmake --workflow --preset package`: the plugin, which belongs to one Slurm release, the
 # library, the command, and what is needed to build with the library. Nothing is switched on by installing them.
 set(CPACK_PACKAGE_VENDOR "slurm-bootstrap")
-set(CPACK_PACKAGE_CONTACT "slurm-bootstrap developers <slurm-bootstrap@localhost>" CACHE STRING
-    "Who made the packages: name and address, which dpkg and rpm show as the maintainer and packager")
-set(CPACK_PACKAGE_HOMEPAGE_URL "https://example.org/slurm-bootstrap" CACHE STRING
-    "Where users of the packages find the project, which dpkg and rpm show as the homepage and URL")
+set(CPACK_PACKAGE_CONTACT "${BOOTSTRAP_MAINTAINER}")
+set(CPACK_PACKAGE_HOMEPAGE_URL "${BOOTSTRAP_HOMEPAGE}")
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
@@ -40,7 +38,7 @@ _bootstrap_package(development libbootstrap-dev "ranks and NCCL communicators of
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+option(CPACK_DEBIAN_PACKAGE_SHLIBDEPS "Let dpkg-shlibdeps find the dependencies, which it can on a Debian of the same processor" ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
@@ -72,14 +70,21 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "libpmi0 | slurm-smd-libpmi0, libpmix2
 # slurm-bootstrap status: all else of the command works without it.
 set(CPACK_DEBIAN_COMMAND_PACKAGE_RECOMMENDS python3)
 set(CPACK_RPM_COMMAND_PACKAGE_SUGGESTS python3)
-set(_same "libbootstrap0 (= ${PROJECT_VERSION})")
+# The version names the Slurm: 1.1.0-1+slurm22.05, or as RPM 1.1.0-1.slurm22.05.
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_RPM_PACKAGE_RELEASE 1)
+if(BOOTSTRAP_SPANK)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" _release ${SlurmHeaders_VERSION})
+  string(APPEND CPACK_DEBIAN_PACKAGE_RELEASE "+slurm${_release}")
+  string(APPEND CPACK_RPM_PACKAGE_RELEASE ".slurm${_release}")
+endif()
+set(_same "libbootstrap0 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS ${_same})
 set(CPACK_RPM_DEVELOPMENT_PACKAGE_REQUIRES "libbootstrap0 = ${PROJECT_VERSION}")
 
 if(BOOTSTRAP_SPANK)
   # Slurm refuses a plugin of another release (major.minor), so the package goes with that release alone. Debian's package
   # is slurm-wlm-basic-plugins, on which slurmd and slurm-client depend; Slurm's own are slurm-smd and, as RPM, slurm.
-  string(REGEX MATCH "^[0-9]+\\.[0-9]+" _release ${SlurmHeaders_VERSION})
   string(REGEX MATCH "[0-9]+$" _minor ${_release})
   math(EXPR _next "1${_minor} + 1")
   string(SUBSTRING ${_next} 1 -1 _next)

@@ -288,7 +288,9 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
   if (is_first_of_node) {
     if (asks_programs) self.programs = start_programs(environment);
-    add_plugin(report, look_at_plugin(find_slurm_files(environment)));
+    auto files = find_slurm_files(environment);
+    if (files.plugin_dir.empty()) files.plugin_dir = kUsualPluginDirs;  // not each node asks slurmctld
+    add_plugin(report, look_at_plugin(files));
     add_library(report);
   }
   report.size = static_cast<std::uint32_t>(self.facts.layout.size());
@@ -306,11 +308,17 @@ MachineFindings look_at_machine(const Environment& environment) {
   auto& report = findings.report;
   const auto programs = start_programs(environment);
   auto files = find_slurm_files(environment);
-  if (files.plugstack.empty()) {
-    const auto config = start_program({"scontrol", "show", "config"});
-    files = read_slurm_config(answer_of(config, Deadline::clock::now() + kTimeOfPrograms));
-  }
   findings.plugin = look_at_plugin(files);
+  const auto& path = findings.plugin.path;
+  const bool is_by_name = files.plugin_dir.empty() && !path.empty() && !path.starts_with('/');
+  if (files.plugstack.empty() || is_by_name) {
+    const auto config = start_program({"scontrol", "show", "config"});
+    auto told = read_slurm_config(answer_of(config, Deadline::clock::now() + kTimeOfPrograms));
+    if (told.plugin_dir.empty()) told.plugin_dir = kUsualPluginDirs;
+    if (files.plugstack.empty()) files.plugstack = told.plugstack;
+    files.plugin_dir = told.plugin_dir;
+    findings.plugin = look_at_plugin(files);
+  }
   add_library(report);
   add_libraries(report, environment);
   add_machine(report);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/util/environment.h"
@@ -19,7 +20,12 @@ struct SlurmFiles {
 // From SLURM_CONF, or the usual places. `root` is put before every path: for tests.
 SlurmFiles find_slurm_files(const Environment& environment, const std::string& root = "");
 
-// What `scontrol show config` prints, where no slurm.conf was found.
+// Where Slurm may look for plugins, if neither slurm.conf nor slurmctld says it.
+inline constexpr std::string_view kUsualPluginDirs =
+    "/usr/lib/x86_64-linux-gnu/slurm-wlm:/usr/lib/aarch64-linux-gnu/slurm-wlm:/usr/lib/x86_64-linux-gnu/slurm:"
+    "/usr/lib/aarch64-linux-gnu/slurm:/usr/lib64/slurm:/usr/lib/slurm:/usr/local/lib/slurm:/opt/slurm/lib/slurm";
+
+// What `scontrol show config` prints, where no slurm.conf was found, or one without PluginDir.
 SlurmFiles read_slurm_config(const std::string& text);
 
 // The plugin on one machine.

@@ -156,7 +156,7 @@ def next_version(machine, package, where):
     """The same package as a newer release would be, with files that differ."""
     script = f"""set -e
       rm -rf {where}; dpkg-deb -R {package} {where}
-      sed -i 's/^Version: .*/&+next/; s/(= \\([0-9.]*\\))/(= \\1+next)/' {where}/DEBIAN/control
+      sed -i 's/^Version: .*/&+next/; s/(= \\([^)]*\\))/(= \\1+next)/' {where}/DEBIAN/control
       for file in $(find {where}/usr -name 'spank_bootstrap.so' -o -name 'libbootstrap.so.0.*'); do printf next >>$file; done
       dpkg-deb -b {where} {where}.deb"""
     succeed(machine, script)
@@ -243,7 +243,7 @@ def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
     files = sorted(map(str, packages.glob("*.rpm")))
     assert len(files) == 4
     told = succeed(machine, ["rpm", "-qp", "--qf", "%{PACKAGER}|%{URL}\\n", *files]).splitlines()
-    assert all(re.fullmatch(r"slurm-bootstrap.*\|https://.*", line) for line in told) and len(told) == 4
+    assert all(line.startswith("slurm-bootstrap developers|") for line in told) and len(told) == 4
     command = next(file for file in files if "/slurm-bootstrap-1" in file)
     assert {"README.md", "CHANGELOG.md", "SECURITY.md"} <= {path.split("/")[-1] for path in
                                                              succeed(machine, ["rpm", "-qlp", command]).split()}
