@@ -73,7 +73,7 @@ def cluster(cluster_factory, machine, tmp_path):
     plugstack.write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
     cluster = cluster_factory("packages")
     cluster.prefix = machine.enter
-    cluster.up("--cpus", "8", "--plugstack", str(plugstack))
+    cluster.up("--cpus", "8", "--plugstack", str(plugstack), "--set", "SlurmctldParameters=enable_configless")
     # The hosts of a cluster have a folder of their own in place of /etc/slurm: the administrator is to see it, too.
     (cluster.state / "etc" / "plugstack.conf.d").mkdir()
     succeed(machine, ["mount", "--bind", cluster.state / "etc", "/etc/slurm"])
@@ -184,6 +184,22 @@ def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machi
     assert idle_nodes(cluster) == 2
     for node in cluster.nodes:
         assert not re.search(r"segfault|signal 11|\babort(?!ing)", cluster.log(f"slurmd.{node}"), re.IGNORECASE)
+
+
+# slurmd as on a node without Slurm's configuration; its own is a file system of this host alone.
+CONFIGLESS = """own=$(cat /run/slurm/slurmd.pid) && kill $own && while kill -0 $own 2>&-; do sleep 0.1; done
+                mount -t tmpfs none /etc/slurm && unset SLURM_CONF && slurmd --conf-server head:6817 -N node001"""
+
+
+def test_a_configless_node_has_the_plugin_by_its_name(cluster, machine, deb_packages):
+    succeed(machine, ["apt-get", "install", "-y", *[deb_packages[name] for name in NAMES if "dev" not in name]])
+    cluster.write_plugstack("optional spank_bootstrap.so\n")
+    done = cluster.run(["sh", "-c", CONFIGLESS], user="root", node="node001")
+    assert done.returncode == 0, done.stderr
+    cluster.run(["scontrol", "reconfigure"], user="root")
+    assert ranks(cluster) == ALL
+    done = cluster.run(["env", "-u", "SLURM_CONF", "slurm-bootstrap", "check", "--local"], node="node001")
+    assert done.returncode == 0 and "/slurm-wlm/spank_bootstrap.so" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_file_that_is_gone_stops_no_removal(cluster, machine, deb_packages):
