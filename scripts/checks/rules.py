@@ -38,7 +38,7 @@ ONE_PAIR = {
 
 # The core does no I/O, reads no environment and no clock, and logs nothing. arpa/inet.h is for inet_pton, a pure function.
 CORE_HEADERS = re.compile(
-    r"^(algorithm|arpa/inet\.h|array|bitset|charconv|compare|cstddef|cstdint|cstring|functional|initializer_list|iterator|limits|map|memory|"
+    r"^(algorithm|arpa/inet\.h|array|bit|charconv|compare|cstddef|cstdint|cstring|functional|initializer_list|iterator|limits|map|memory|"
     r"numeric|optional|set|span|string|string_view|system_error|tl/expected\.hpp|tuple|type_traits|unordered_map|utility|variant|vector)$")
 
 # Slow to start, heavy to link, or absent from one of the two compilers.

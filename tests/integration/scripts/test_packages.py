@@ -281,6 +281,40 @@ def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
     assert ranks(cluster) == NOTHING
 
 
+SPEC = """Name: slurm
+Version: {version}
+Release: 1
+Summary: -
+License: -
+BuildArch: noarch
+{provides}
+%description
+-
+%files
+"""
+
+
+@pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild")
+def test_rpm_takes_the_plugin_beside_its_own_slurm_alone(packages, tmp_path):
+    """In a database of its own, where one package stands for Slurm, glibc and the shell."""
+    ours = [path for path in packages.glob("*.rpm") if re.search("plugin.*x86_64|libbootstrap0.*x86_64", path.name)]
+    needs = subprocess.run(["rpm", "-qp", "--requires", *ours], capture_output=True, text=True, check=True).stdout.split("\n")
+    others = {need for need in needs if need.startswith(("lib", "ld-", "rtld", "/")) and not need.startswith("libbootstrap0")}
+    provides = "".join(f"Provides: {need}\n" for need in sorted(others))
+    release = next(need.split()[-1] for need in needs if need.startswith("slurm >="))
+    for version, is_taken in ((f"{release}.8", True), ("21.08.8", False), ("99.05.0", False)):
+        folder = tmp_path / version
+        folder.mkdir()
+        (folder / "slurm.spec").write_text(SPEC.format(version=version, provides=provides))
+        subprocess.run(["rpmbuild", "-bb", "--quiet", "--define", f"_topdir {folder}", "--define", f"_rpmdir {folder}",
+                        folder / "slurm.spec"], check=True, capture_output=True)
+        rpm = ["rpm", "--dbpath", folder / "db"]
+        subprocess.run([*rpm, "-i", "--nodeps", "--justdb", next(folder.rglob("slurm-*.rpm"))], check=True, capture_output=True)
+        done = subprocess.run([*rpm, "-i", "--test", "--justdb", *ours], capture_output=True, text=True)
+        assert (done.returncode == 0) == is_taken, done.stderr
+        assert is_taken or re.search(r"slurm [<>]=? \S+ is needed by slurm-bootstrap-plugin", done.stderr)
+
+
 @pytest.mark.full
 def test_the_wheel_of_a_release_starts_a_world_without_the_plugin(cluster, machine, packages):
     [wheel] = packages.glob("*.whl")
