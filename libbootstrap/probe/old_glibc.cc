@@ -2,16 +2,11 @@
 // whose file still needs libc.so.6 alone: with 2.34 and newer no process has to map two more files.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
-#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstddef>
-#include <cstring>
-#include <utility>
-
-#include "core/util/text.h"
+#include <algorithm>
 
 extern "C" {
 
@@ -21,26 +16,13 @@ extern "C" {
 [[gnu::weak]] void bootstrap_entry();  // not in programs
 void bootstrap_entry_of_old_glibc();
 
-// Closes what /proc/self/fd has from this number on, without malloc: the processes that call it share their memory.
+// Without malloc: the processes that call it share their memory.
 void closefrom(int first) {
-  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;          // Linux 5.9
-  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY);  // not closed on the way: it has a number, too
-  std::array<char, 2048> entries;
-  long size = 0;
-  bool has_closed = true;
-  while (folder >= 0 && std::exchange(has_closed, false)) {
-    (void)::lseek(folder, 0, SEEK_SET);  // what is closed while it is read may hide others
-    while ((size = ::syscall(SYS_getdents64, folder, entries.data(), entries.size())) > 0) {
-      for (const char* at = entries.data(); at < entries.data() + size;) {
-        unsigned short length = 0;  // linux_dirent64: two numbers of 64 bits, this length, a type, the name
-        std::memcpy(&length, at + 16, sizeof length);
-        const auto number = bootstrap::parse_unsigned<int>(at + 19, 1 << 30);
-        at += length;
-        if (number && *number >= first && *number != folder) has_closed |= ::close(*number) == 0;
-      }
-    }
-  }
-  if (folder >= first) (void)::close(folder);
+  constexpr rlim_t kMost = 1 << 20;
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;  // Linux 5.9
+  rlimit limit{.rlim_cur = kMost, .rlim_max = kMost};
+  (void)::getrlimit(RLIMIT_NOFILE, &limit);
+  for (int number = first; number < static_cast<int>(std::min(limit.rlim_cur, kMost)); ++number) (void)::close(number);
 }
 }
 

@@ -23,7 +23,6 @@ if(NOT BOOTSTRAP_GLIBC_2_34)
   set_target_properties(bootstrap_parts_of_glibc PROPERTIES C_VISIBILITY_PRESET default NO_SONAME ON UNITY_BUILD OFF)
   target_link_options(bootstrap_parts_of_glibc PRIVATE -Wl,-soname,${_loader})
   add_library(bootstrap_old_glibc STATIC libbootstrap/probe/old_glibc.cc libbootstrap/probe/old_libm.cc)
-  target_link_libraries(bootstrap_old_glibc PRIVATE bootstrap_core)
   set_target_properties(bootstrap_old_glibc PROPERTIES UNITY_BUILD OFF)
 endif()
 

@@ -20,7 +20,7 @@ struct SlurmFiles {
 // From SLURM_CONF, or the usual places. `root` is put before every path: for tests.
 SlurmFiles find_slurm_files(const Environment& environment, const std::string& root = "");
 
-// Where Slurm may look for plugins, if neither slurm.conf nor slurmctld says it.
+// Where Slurm may look for plugins, if neither slurm.conf nor slurmctld names it.
 inline constexpr std::string_view kUsualPluginDirs =
     "/usr/lib/x86_64-linux-gnu/slurm-wlm:/usr/lib/aarch64-linux-gnu/slurm-wlm:/usr/lib/x86_64-linux-gnu/slurm:"
     "/usr/lib/aarch64-linux-gnu/slurm:/usr/lib64/slurm:/usr/lib/slurm:/usr/local/lib/slurm:/opt/slurm/lib/slurm";
