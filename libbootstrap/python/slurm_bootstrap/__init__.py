@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 # Where the package is installed, each `import torch` runs this file: the others are read when they are used.
 if TYPE_CHECKING:
+    from slurm_bootstrap._command import where
     from slurm_bootstrap._horovod import horovod
     from slurm_bootstrap._job import BootstrapError, BootstrapTimeoutError, Job
 else:
-    _MODULES = {"BootstrapError": "_job", "BootstrapTimeoutError": "_job", "Job": "_job", "horovod": "_horovod"}
+    _MODULES = {"BootstrapError": "_job", "BootstrapTimeoutError": "_job", "Job": "_job", "horovod": "_horovod", "where": "_command"}
 
     def __getattr__(name):
         if name not in _MODULES:
@@ -26,7 +27,7 @@ else:
         return sorted({*globals(), *_MODULES})
 
 
-__all__ = ["BootstrapError", "BootstrapTimeoutError", "Job", "horovod"]
+__all__ = ["BootstrapError", "BootstrapTimeoutError", "Job", "horovod", "where"]
 
 
 def _rendezvous(*arguments: Any, **words: Any) -> Any:

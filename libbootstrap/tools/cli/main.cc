@@ -30,6 +30,7 @@ void add_commands(CLI::App& app, int& status) {
   add_check(app, status);
   add_run(app, status);
   add_status(app, status);
+  add_where(app, status);
 }
 
 // Without the "--" between the options of `run` and its program, which CLI11 2.1 does not take from a prefix command.
@@ -62,7 +63,7 @@ int run(int count, char** arguments) {
                     kUsageError);
   }
   if (!app.get_subcommands().empty()) return status;
-  return complain("name a subcommand: explain, check, run or status; see slurm-bootstrap --help", kUsageError);
+  return complain("name a subcommand: explain, check, run, status or where; see slurm-bootstrap --help", kUsageError);
 }
 
 }  // namespace

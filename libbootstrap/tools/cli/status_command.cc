@@ -56,9 +56,17 @@ int status_command(const StatusOptions& options) {
     return complain("--nccl asks NCCL once, and --watch looks again and again; use one of them", kUsageError);
   }
   return become_python(kStatusScript,
-                       {own_path(), options.step, options.json ? "json" : "text", options.stacks ? "stacks" : "-",
+                       {"status", own_path(), options.step, options.json ? "json" : "text", options.stacks ? "stacks" : "-",
                         options.nccl ? "ras" : "-", std::to_string(options.watch.count())});
 }
+
+struct WhereOptions {
+  std::string step;
+  std::string rank;  // empty: not given
+  std::string port;  // the place of one in BOOTSTRAP_PORTS, from 1
+  std::chrono::seconds wait{0};
+  bool json = false;
+};
 
 }  // namespace
 
@@ -99,6 +107,33 @@ void add_status(CLI::App& app, int& status) {
   command->add_flag("--nccl", options->nccl,
                     "Ask NCCL's RAS (2.24 and later) once; releases that may end the program when asked are refused");
   command->callback([options, &status] { status = status_command(*options); });
+}
+
+void add_where(CLI::App& app, int& status) {
+  const auto options = std::make_shared<WhereOptions>();
+  auto* const command = add_command(
+      app, "where",
+      "Prints HOST:PORT of another step of the same job: its MASTER_ADDR and MASTER_PORT, or with --rank and --port a "
+      "port of BOOTSTRAP_PORTS. STEP is the name that srun -J gave it, or its number. It reads /proc on the nodes and "
+      "changes nothing.",
+      "Examples:\n"
+      "  srun -J trainer -N2 --gres=gpu:2 --ntasks-per-node=2 python3 train.py &\n"
+      "  slurm-bootstrap where trainer --wait 60\n"
+      "  slurm-bootstrap where server --rank 1 --port 1\n"
+      "\n"
+      "Exit status:\n"
+      "  0  the place is printed\n"
+      "  1  there is no such step, or it has no such place\n"
+      "  2  the command line is wrong\n");
+  command->add_option("step", options->step, "")->type_name("[JOBID.]STEP")->required();
+  command->add_option("--rank", options->rank, "A port of this rank (0)")->check(whole_number(0, kMaxRanks - 1));
+  command->add_option("--port", options->port, "The first, second, ... port of that rank (1)")->check(whole_number(1, 256));
+  add_seconds(*command, "--wait", options->wait, "Wait so many seconds for the step to have it");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->callback([options, &status] {
+    status = become_python(kStatusScript, {"where", own_path(), options->step, options->rank, options->port,
+                                           std::to_string(options->wait.count()), options->json ? "json" : "text"});
+  });
 }
 
 }  // namespace bootstrap

@@ -1,6 +1,7 @@
 """Starts the looking step with srun, reads what its processes print, and leaves nothing of it behind."""
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import signal
 from contextlib import suppress
 
@@ -16,19 +17,19 @@ MAX_OUTPUT = 512 << 20
 MAX_COMPLAINT = 400
 
 
-def srun_words(slurm, step, part, nodes, asks_ras, py_spy):
+def srun_words(slurm, step, part, nodes, what, py_spy):
     words = [slurm.srun, "--quiet", f"--jobid={step.leader}", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}",
              f"--nodelist={part.nodes}", "--ntasks-per-node=1", "--cpus-per-task=1", "--mem=0", "--mpi=none",
              "--cpu-bind=none", "--input=none", "--export=NONE", "--chdir=/", "--time=1", "--kill-on-bad-exit=0",
              f"--job-name={LOOK_NAME}"]
     if step.is_heterogeneous:
         words.append(f"--het-group={part.component}")
-    if part.gpus:
+    if part.gpus and what != "where":
         # Without it device cgroups hide the GPUs of the job from nvidia-smi.
         words.append(f"--gres=gpu:{part.gpus}")
-    ras = "ras" if asks_ras and part.first_rank == 0 else "-"
-    return words + [slurm.own, "look-at-node", part.job, step.step, str(part.first_rank), ras, slurm.scontrol,
-                    py_spy or "-"]
+    if what == "ras" and part.first_rank:
+        what = "-"
+    return words + [slurm.own, "look-at-node", part.job, step.step, str(part.first_rank), what, slurm.scontrol, py_spy or "-"]
 
 
 def cancel(slurm, step, sruns):
@@ -38,12 +39,11 @@ def cancel(slurm, step, sruns):
             os.kill(srun.pid, signal.SIGTERM)
     if read_all(sruns, END_OF_SRUN):
         return
-    with suppress(Refusal):  # each process of the look ends by itself
-        jobs = ",".join(part.job for part in step.parts)
-        for line in ask_slurm(slurm.squeue, "-h", "-s", "-j", jobs, "-o", "%j %i", seconds=CANCEL_LIMIT).split("\n"):
-            if line.startswith(LOOK_NAME + " "):
-                with suppress(Refusal):
-                    ask_slurm(slurm.scancel, line.split()[1], seconds=CANCEL_LIMIT)
+    for part in step.parts:
+        with suppress(Refusal):  # each process of the look ends by itself
+            text = ask_slurm(slurm.scontrol, "-o", "show", "step", part.job, seconds=CANCEL_LIMIT)
+            for look in re.findall(rf"^StepId=(\S+) .* Name={LOOK_NAME} ", text, re.M):
+                ask_slurm(slurm.scancel, look, seconds=CANCEL_LIMIT)
 
 
 def add_gpus(state):
@@ -58,13 +58,13 @@ def add_gpus(state):
                 rank.gpu_ids.append(words[3])
 
 
-def look_at_step(slurm, step, asks_ras, py_spy):
-    """`py_spy`: its path; empty: no stacks."""
+def look_at_step(slurm, step, what="-", py_spy=""):
+    """`what`: "ras" asks NCCL's, too, and "where" reads environments alone. `py_spy`: its path; empty: no stacks."""
     state, sruns, wanted = StepState(), [], []
     for part in step.parts:
         nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
         wanted += nodes
-        words = srun_words(slurm, step, part, len(nodes), asks_ras, py_spy)
+        words = srun_words(slurm, step, part, len(nodes), what, py_spy)
         sruns.append(start_program(words, joins_errors=True, most=MAX_OUTPUT, environment=environment_for_slurm()))
     if not read_all(sruns, LOOK_LIMIT):
         cancel(slurm, step, sruns)

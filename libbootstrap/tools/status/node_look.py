@@ -8,8 +8,8 @@ from children import Child, output_of, read_all, start_program, write_all
 from find_ranks import Launchers
 from other_tools import add_stacks, ask_ras, explain_stack_failure, parse_gpu_use
 from plain_text import number_in
-from read_task import (BETWEEN_LOOKS, begin_look, end_look, find_tasks_by_environment, has_memory, look_at_main_process, read_stat,
-                       task_at)
+from read_task import (BETWEEN_LOOKS, begin_look, end_look, find_tasks_by_environment, has_memory, look_at_main_process,
+                       read_environ, read_stat, task_at, why_unread)
 from records import NODE, StepState, make_record, rank_in, record_lines
 
 MAX_TASKS = 1024  # of a node
@@ -19,6 +19,8 @@ LIFETIME = 9  # seconds, of a child; this process has the same alarm from its st
 LIST_LIMIT = 2  # seconds
 LOOK_LIMIT = 4.5  # seconds
 TOTAL_LIMIT = 7  # seconds, with NCCL's RAS; srun has 8 (look_step.py) and needs a part of them to start
+PLACE_VARIABLES = ("SLURM_JOB_ID", "SLURM_BOOTSTRAP_STEP", "MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+                   "BOOTSTRAP_PORTS")
 END_OF_LOOK = "\f\n"
 NO_ANSWER = "its /proc did not answer within 4500 ms"
 
@@ -178,15 +180,33 @@ class NodeLook:
             yield self.answers[number][1] if number in self.answers else record_lines("rank", task, task.pid)
 
 
+def read_variables(tasks):
+    """What `where` needs of each task's first program: the variables of the plugin, and whether it has any of Slurm."""
+    def write(output):
+        for task in tasks:
+            variables = read_environ(task.pid)
+            task.unread = "" if variables else why_unread(task.pid, read_stat(task.pid).name)
+            task.variables = [f"{name}={variables[name]}" for name in PLACE_VARIABLES if name in variables]
+            write_all(output, record_lines("rank", task, task.pid))
+
+    child = start_look(write)
+    read_all([child], LOOK_LIMIT)
+    child.end()
+    return child.text()
+
+
 def is_held(pid):
     return read_stat(pid).state == "D"
 
 
 def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy):
     """`programs`, `modules`, `shells`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
-    "-" for py-spy: no stacks are wanted."""
+    "-" for py-spy: no stacks are wanted. `ras`: "ras" asks NCCL's, "where" reads environments alone."""
     begin, node, launchers = time.monotonic(), os.environ["SLURMD_NODENAME"], Launchers(programs, modules, shells)
     tasks = find_tasks(scontrol, job, step, int(first_rank), node)
+    if ras == "where":
+        write_all(1, read_variables(tasks) + record_lines("node", make_record(NODE, {"node": node}), os.getpid()))
+        return
     look = NodeLook(tasks, py_spy, launchers)
     queries = [start_program(["nvidia-smi", query, "--format=csv,noheader,nounits"])
                for query in ("--query-gpu=uuid,index,utilization.gpu", "--query-compute-apps=pid,gpu_uuid")]

@@ -38,6 +38,7 @@ RANK = {
     "cores": "",  # that it may run on: "0-3"
     "framework": "",  # whose library is mapped: "PyTorch"; empty: none
     "meetings": [""],  # addresses of the rendezvous in its environment: "MASTER_PORT 29500"
+    "variables": [""],  # of its environment, for `where`: "MASTER_PORT=29500"
     "listens": [0],  # TCP ports
     "task_listens": [0],  # of the launcher of this worker
     "links": [""],  # established connections, own and remote port: "41830:29500"

@@ -12,6 +12,8 @@ from look_step import look_at_step
 from report import add_durations, status_json, status_text
 from step_choice import NotRunning, Refusal, find_commands, find_program, find_step, parse_step_argument
 
+from where import show_place
+
 
 def explain_no_answer(state, step, own_path):
     """Why the look shows nothing; empty: it does."""
@@ -40,7 +42,7 @@ def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
         try:
             step = find_step(slurm, job, number)
             job, number = step.name.split(".")  # later looks are at the same step
-            state = look_at_step(slurm, step, asks_ras, py_spy)
+            state = look_at_step(slurm, step, "ras" if asks_ras else "-", py_spy)
             why = explain_no_answer(state, step, own_path)
             if why:
                 find_step(slurm, job, number)  # it may have ended meanwhile
@@ -59,12 +61,16 @@ def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
         time.sleep(seconds)
 
 
-def main(own_path, name, output, stacks, ras, seconds):
+def main(command, own_path, name, *words):
     """The words of the command, which has read the command line."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in other commands
     try:
         name = name.encode("utf-8", "surrogateescape").decode("latin-1")
-        show_status(own_path, name, output == "json", stacks == "stacks", ras == "ras", int(seconds))
+        if command == "where":
+            show_place(own_path, name, *words)
+        else:
+            output, stacks, ras, seconds = words
+            show_status(own_path, name, output == "json", stacks == "stacks", ras == "ras", int(seconds))
     except Refusal as refusal:
         with suppress(OSError):  # the exit status counts, too
             os.write(2, f"slurm-bootstrap: {refusal}\n".encode("utf-8", "surrogateescape"))

@@ -10,7 +10,7 @@ from plain_text import counted, number_in, printable, quoted
 
 ASK_LIMIT = 4  # seconds
 MAX_LISTED = 8
-STEP_FORMAT = "%i|%A|%N|%j"  # of squeue -s
+STEP_FORMAT = "StepId=%i NodeList=%N Tasks=%A Name=%j Network="  # of squeue -s, as scontrol writes it
 LOOK_NAME = "slurm-bootstrap-status"  # of the looking step, which is no step to look at
 
 # Absolute paths on this host, that of this command first.
@@ -96,9 +96,9 @@ def parse_jobs(text):
 
 
 def parse_steps(text):
-    """The lines of squeue, but for those of steps that are none to look at."""
-    found = re.findall(r"^([^|.\n]*)\.([^|\n]*)\|(\d{1,9})\|([^|\n]*)\|(.*)$", text, re.M)
-    steps = [StepLine(job, step, int(tasks), nodes, name) for job, step, tasks, nodes, name in found]
+    """The lines of `scontrol -o show step`, but for those of steps that are none to look at."""
+    found = re.findall(r"^StepId=([^. ]*)\.(\S*) .*?NodeList=(\S*) .*?Tasks=(\d{1,9}) Name=(.*?) Network=", text, re.M)
+    steps = [StepLine(job, step, int(tasks), nodes, name) for job, step, nodes, tasks, name in dict.fromkeys(found)]
     return [one for one in steps if one.step != "extern" and one.name != LOOK_NAME]
 
 
@@ -173,22 +173,40 @@ def ask_job(slurm, job):
         raise
 
 
-def find_step(slurm, job, step):
-    """All of this, by asking Slurm."""
+def ask_steps(slurm, *jobs):
+    """With a step manager squeue has no steps of them (stepmgr)."""
+    texts = []
+    for job in jobs:
+        try:
+            texts.append(ask_slurm(slurm.scontrol, "-o", "show", "step", job))
+        except Refusal as refusal:
+            if "nvalid job id" not in str(refusal):
+                raise
+    return parse_steps("\n".join(texts))
 
-    def ask_steps(option, value):
-        return parse_steps(ask_slurm(slurm.squeue, "-h", "-s", "-o", STEP_FORMAT, option, value))
 
-    if not job:
-        job, step = choose_step(ask_steps("-u", str(os.getuid())), job, step)[:2]
-    # Of a heterogeneous job all components, whichever of them was named; of an array the tasks that run.
+def find_job(slurm, job):
+    """All components of a heterogeneous job, whichever of them was named; of an array the tasks that run."""
     jobs = ask_job(slurm, job)
     if jobs and jobs[0].leader:
         jobs = ask_job(slurm, jobs[0].leader)
     jobs = [one for one in jobs if one.state == "RUNNING"] or jobs
     refuse_job(jobs, job, os.getuid())
+    return jobs
+
+
+def find_step(slurm, job, step):
+    """All of this, by asking Slurm."""
+    if not job:
+        own = ("-u", str(os.getuid()))
+        steps = parse_steps(ask_slurm(slurm.squeue, "-h", "-s", "-o", STEP_FORMAT, *own))
+        if not steps:
+            names = ask_slurm(slurm.squeue, "-h", "-t", "RUNNING", "-o", "%A", *own).split()
+            steps = ask_steps(slurm, *names[:MAX_LISTED])
+        job, step = choose_step(steps, job, step)[:2]
+    jobs = find_job(slurm, job)
     owners = {one.name: one.leader or one.name for one in jobs}
-    # Where the id is that of an array, squeue lists the steps of all its tasks.
-    lines = [line for line in ask_steps("-j", ",".join(one.id for one in jobs)) if line.job in owners]
+    # With the id of an array, Slurm lists the steps of all its tasks.
+    lines = [line for line in ask_steps(slurm, *(one.id for one in jobs)) if line.job in owners]
     chosen = choose_step([line._replace(job=owners[line.job]) for line in lines], job, step)
     return ChosenStep([one for one in jobs if owners[one.name] == chosen.job], lines, chosen.step)

@@ -1,0 +1,127 @@
+"""`slurm-bootstrap where`: the host and port at which a step of a job is reached, looked at from outside."""
+# SPDX-License-Identifier: Apache-2.0
+import os
+import re
+import socket
+import time
+
+from children import write_all
+from look_step import look_at_step
+from plain_text import counted, number_in, printable, quoted
+from records import json_of
+from step_choice import ChosenStep, NotRunning, Refusal, ask_slurm, ask_steps, find_commands, find_job, list_of
+
+POLL = 0.5  # seconds
+NOT_STARTED = "Slurm has not started its program yet"  # as in read_task.py
+
+
+class NotYet(Refusal):
+    """The step may have it soon."""
+
+
+def parse_place(text):
+    """The job and the step, by its name or number, of STEP or JOBID.STEP."""
+    found = re.match(r"([0-9][0-9_+]{0,30})\.(.+)\Z", text, re.S)
+    job, step = found.groups() if found else (os.environ.get("SLURM_JOB_ID", ""), text)
+    if not job or not step:
+        raise Refusal("SLURM_JOB_ID is not set, so this is no process of a job; name the job, too: JOBID.STEP", 2)
+    return job, step
+
+
+def find_named_step(slurm, job, name):
+    jobs = find_job(slurm, job)
+    owners = {one.name: one.leader or one.name for one in jobs}
+    lines = [line for line in ask_steps(slurm, *(one.id for one in jobs)) if line.job in owners]
+    is_number = name in ("batch", "interactive") or name.isdigit()
+    numbers = {line.step for line in lines if (line.step if is_number else line.name) == name}
+    if not numbers:
+        running = f"; running: {list_of(lines)}" if lines else ""
+        raise NotYet(f"job {job} has no running step {printable(name)}: it has not started, or has ended{running}")
+    if len(numbers) > 1:
+        which = ", ".join(f"{job}.{number}" for number in sorted(numbers))
+        raise Refusal(f"job {job} has {len(numbers)} running steps with the name {printable(name)}; use the number of one: {which}")
+    own = [one for one in jobs if owners[one.name] == owners[lines[0].job]]
+    return ChosenStep(own, lines, numbers.pop())
+
+
+def look_at(slurm, step, rank):
+    """The rank's record. All ranks have the same MASTER_ADDR: for that one node is enough."""
+    if rank is None:
+        part = step.parts[0]
+        first = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()[0]
+        step.parts = [part._replace(nodes=first)]
+    state = look_at_step(slurm, step, "where")
+    if state.silent_nodes:
+        why = f": {state.complaint}" if state.complaint else ""
+        raise NotYet(f"{', '.join(state.silent_nodes[:4])} of step {step.name} did not answer{why}")
+    ranks = [one for one in state.ranks if rank in (None, one.rank)]
+    if not ranks and rank is not None and rank >= step.tasks:
+        raise Refusal(f"step {step.name} has no rank {rank}; its ranks are 0 to {step.tasks - 1}")
+    if not ranks:
+        raise NotYet(f"step {step.name} has no process of {'its first node' if rank is None else f'rank {rank}'}: it has not "
+                     "started, or has ended")
+    return ranks[0]
+
+
+def values_of(step, rank):
+    """The plugin's variables of the program that Slurm started as this rank."""
+    who = f"rank {rank.rank} of step {step.name}"
+    if rank.unread:
+        raise (NotYet if rank.unread == NOT_STARTED else Refusal)(f"{who} cannot be read: {rank.unread}")
+    values = dict(text.partition("=")[::2] for text in rank.variables)
+    if "SLURM_JOB_ID" not in values:
+        raise Refusal(f"the program of {who} cannot be read: it has cleared its environment (env -i), or protects it")
+    tag = f"{step.leader}.{step.step}."  # JOB.STEP.RESTART
+    if not values.get("SLURM_BOOTSTRAP_STEP", "").startswith(tag):
+        raise Refusal(f"step {step.name} is not set up by the plugin; start it with srun --bootstrap=on")
+    return values
+
+
+def reachable(slurm, node):
+    """By name where that resolves here, else by the address that Slurm has."""
+    try:
+        socket.getaddrinfo(node, None)
+        return node
+    except OSError:
+        found = re.search(r" NodeAddr=(\S+)", ask_slurm(slurm.scontrol, "-o", "show", "node", node))
+        return found.group(1) if found else node
+
+
+def find_place(slurm, job, name, rank, number):
+    """The rendezvous of the step, or the port of that number, from 1, of a rank."""
+    step = find_named_step(slurm, job, name)
+    seen = look_at(slurm, step, rank)
+    values = values_of(step, seen)
+    if rank is None:
+        host, port = (values.get(name) or values.get(f"PET_{name}", "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        if not host or number_in(port, 0xffff) is None:
+            raise Refusal(f"step {step.name} has no MASTER_ADDR and MASTER_PORT that are of use")
+        return step, 0, host, int(port)
+    ports = [port for port in values.get("BOOTSTRAP_PORTS", "").split(",") if port.isdigit()]
+    if len(ports) < number:
+        has = counted(len(ports), "port") if ports else "no ports"
+        raise Refusal(f"rank {rank} of step {step.name} has {has} in BOOTSTRAP_PORTS; start the step with --bootstrap-ports={number}")
+    return step, rank, reachable(slurm, seen.node), int(ports[number - 1])
+
+
+def wait_for_place(slurm, job, name, rank, number, seconds):
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return find_place(slurm, job, name, rank, number)
+        except (NotRunning, NotYet) as refusal:
+            if time.monotonic() >= deadline:
+                raise Refusal(f"{refusal}" + (f"; waited {seconds} s for it" if seconds else ""))
+        time.sleep(POLL)
+
+
+def show_place(own_path, text, rank, number, seconds, output):
+    """`rank` and `number`: empty where they are not given."""
+    job, name = parse_place(text)
+    if rank or number:
+        rank, number = int(rank or 0), int(number or 1)
+    step, of_rank, host, port = wait_for_place(find_commands(own_path), job, name, rank if rank != "" else None, number, int(seconds))
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if output == "json":
+        place = json_of({"step": step.name, "rank": of_rank, "host": host, "port": port})
+    write_all(1, place + "\n")
