@@ -1,4 +1,4 @@
-"""The command slurm-bootstrap: of pip's wheel, the program beside this file, in place of this process; and what it tells."""
+"""The command slurm-bootstrap: of pip's wheel, the program beside this file, in place of this process; and what it finds."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -55,9 +55,9 @@ int status_command(const StatusOptions& options) {
   if (options.nccl && options.watch.count() != 0) {
     return complain("--nccl asks NCCL once, and --watch looks again and again; use one of them", kUsageError);
   }
-  return become_python(kStatusScript,
-                       {"status", own_path(), options.step, options.json ? "json" : "text", options.stacks ? "stacks" : "-",
-                        options.nccl ? "ras" : "-", std::to_string(options.watch.count())});
+  return become_python(kStatusScript, {"status", own_path(), options.step, options.json ? "json" : "text",
+                                       options.stacks ? "stacks" : "-", options.nccl ? "ras" : "-",
+                                       std::to_string(options.watch.count())});
 }
 
 struct WhereOptions {
@@ -127,7 +127,8 @@ void add_where(CLI::App& app, int& status) {
       "  2  the command line is wrong\n");
   command->add_option("step", options->step, "")->type_name("[JOBID.]STEP")->required();
   command->add_option("--rank", options->rank, "A port of this rank (0)")->check(whole_number(0, kMaxRanks - 1));
-  command->add_option("--port", options->port, "The first, second, ... port of that rank (1)")->check(whole_number(1, 256));
+  command->add_option("--port", options->port, "The first, second, ... port of that rank (1)")
+      ->check(whole_number(1, 256));
   add_seconds(*command, "--wait", options->wait, "Wait so many seconds for the step to have it");
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options, &status] {

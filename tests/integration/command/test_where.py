@@ -15,7 +15,7 @@ from built_files import COMMAND
 from harness import INSIDE, stop, wait_for
 
 NUMBERS = itertools.count()
-# Each task says in a line what the others are to find.
+# Each task prints in a line what the others are to find.
 SHOW = """
 import os, time
 own = os.environ
