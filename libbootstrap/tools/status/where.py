@@ -45,22 +45,22 @@ def find_named_step(slurm, job, name):
 
 
 def look_at(slurm, step, rank):
-    """The rank's record. All ranks have the same MASTER_ADDR: for that one node is enough."""
-    if rank is None:
-        part = step.parts[0]
-        first = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()[0]
-        step.parts = [part._replace(nodes=first)]
-    state = look_at_step(slurm, step, "where")
-    if state.silent_nodes:
-        why = f": {state.complaint}" if state.complaint else ""
-        raise NotYet(f"{', '.join(state.silent_nodes[:4])} of step {step.name} did not answer{why}")
-    ranks = [one for one in state.ranks if rank in (None, one.rank)]
-    if not ranks and rank is not None and rank >= step.tasks:
+    """The rank's record. All ranks have the same MASTER_ADDR, so one node is enough; and one node has the rank where Slurm
+    dealt the tasks in blocks, as it does by default. Else all nodes are asked."""
+    if rank is not None and rank >= step.tasks:
         raise Refusal(f"step {step.name} has no rank {rank}; its ranks are 0 to {step.tasks - 1}")
-    if not ranks:
-        raise NotYet(f"step {step.name} has no process of {'its first node' if rank is None else f'rank {rank}'}: it has not "
-                     "started, or has ended")
-    return ranks[0]
+    parts, part = step.parts, step.parts[0]
+    nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
+    likely = nodes[min(len(nodes) - 1, (rank or 0) * len(nodes) // part.tasks)]
+    for step.parts in ([part._replace(nodes=likely)], parts):
+        state = look_at_step(slurm, step, "where")
+        ranks = [one for one in state.ranks if rank in (None, one.rank)]
+        if ranks:
+            return ranks[0]
+        if state.silent_nodes:
+            why = f": {state.complaint}" if state.complaint else ""
+            raise NotYet(f"{', '.join(state.silent_nodes[:4])} of step {step.name} did not answer{why}")
+    raise NotYet(f"step {step.name} has no process of rank {rank or 0}: it has not started, or has ended")
 
 
 def values_of(step, rank):

@@ -272,11 +272,18 @@ def test_jobs():
         refuse_job(jobs, "3", 10002)
 
 
+def steps_by_scontrol(*steps):
+    """Each as its number, tasks, nodes and name."""
+    return "".join(f"StepId={number} UserId=10001 State=RUNNING NodeList={nodes} Nodes=1 CPUs=1 Tasks={tasks} Name={name} Network=(null)\n"
+                   for number, tasks, nodes, name in steps)
+
+
 def test_the_only_world():
-    steps = parse_steps("12.extern|1|n1|extern\n12.batch|1|n1|batch\n12.0|4|n[1-2]|a|b\n12.1|2|n[1-2]|slurm-bootstrap-status\nbroken\n")
-    assert [one.name for one in steps] == ["batch", "a|b"] and choose_step(steps, "12", "").step == "0"
+    steps = parse_steps(steps_by_scontrol(("12.extern", 1, "n1", "extern"), ("12.batch", 1, "n1", "batch"), ("12.0", 4, "n[1-2]", "a b"),
+                                          ("12.1", 2, "n[1-2]", "slurm-bootstrap-status")) + "broken\n")
+    assert [one.name for one in steps] == ["batch", "a b"] and choose_step(steps, "12", "").step == "0"
     with pytest.raises(Refusal, match=r"^job 12 has no running step 7; running: 12\.batch \(batch, 1 task on n1\), "
-                                      r"12\.0 \(a\|b, 4 tasks on n\[1-2\]\)$"):
+                                      r"12\.0 \(a b, 4 tasks on n\[1-2\]\)$"):
         choose_step(steps, "12", "7")
     with pytest.raises(Refusal, match="^you have no running step; squeue --me lists your jobs$"):
         choose_step([], "", "")
@@ -284,21 +291,20 @@ def test_the_only_world():
 
 def test_components_are_one_step():
     jobs = parse_jobs("JobId=3 HetJobId=2 HetJobOffset=1\nJobId=2 HetJobId=2 HetJobOffset=0\n")
-    step = ChosenStep(jobs, parse_steps("3.0|1|n2|a\n2.0|2|n1|a\n"), "0")
+    step = ChosenStep(jobs, parse_steps(steps_by_scontrol(("3.0", 1, "n2", "a"), ("2.0", 2, "n1", "a"))), "0")
     assert (step.name, step.tasks, step.parts[1].job, step.parts[1].first_rank) == ("2.0", 3, "3", 2)
 
 
 # Of each task of an array its name, job and state, and the lines of its steps. The last task has the id of the array.
-ARRAY = [("36_2", "38", "PENDING", ""), ("36_3", "36", "RUNNING", "36_3.0|4|n[3-4]|a\n"),
-         ("36_1", "37", "RUNNING", "36_1.0|2|n1|a\n36_1.1|2|n1|a\n")]  # fmt: skip
+ARRAY = [("36_2", "38", "PENDING", ()), ("36_3", "36", "RUNNING", (("36_3.0", 4, "n[3-4]", "a"),)),
+         ("36_1", "37", "RUNNING", (("36_1.0", 2, "n1", "a"), ("36_1.1", 2, "n1", "a")))]  # fmt: skip
 
 
-def answer_of_slurm(command, *words):
-    """Where job 36 is asked for, scontrol and squeue have all tasks."""
-    asked = words[-1].split(",")
-    found = [task for task in ARRAY if {"36", *task[:2]} & set(asked)]
-    if command == "squeue":
-        return "".join(steps for *_, steps in found)
+def answer_of_slurm(*words):
+    """Where job 36 is asked for, scontrol has all tasks."""
+    found = [task for task in ARRAY if words[-1] in ("36", *task[:2])]
+    if "step" in words:
+        return "".join(steps_by_scontrol(*steps) for *_, steps in found)
     return "".join(f"JobId={number} ArrayJobId=36 ArrayTaskId={name[3:]} UserId=a({os.getuid()}) JobState={state}\n"
                    for name, number, state, _ in found)
 
