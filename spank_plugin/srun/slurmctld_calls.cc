@@ -14,6 +14,7 @@
 #include "core/settings/settings.h"
 #include "core/step/host_list.h"
 #include "core/step/step_id.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
@@ -126,9 +127,16 @@ std::vector<ComponentText> collect(std::uint32_t tasks, bool has_gaps, Next next
 
 }  // namespace
 
-bool limits_requests() {
+std::chrono::seconds time_where_limited() {
+  constexpr std::uint32_t kDefaultExpiry = 120;
+  constexpr std::string_view kExpiry = "cred_expire=";
   const auto* const conf = static_cast<const slurm_conf_t*>(::dlsym(RTLD_DEFAULT, "slurm_conf"));
-  return conf != nullptr && text_of(conf->slurmctld_params).find("rl_enable") != std::string::npos;
+  if (conf == nullptr || text_of(conf->slurmctld_params).find("rl_enable") == std::string::npos) return {};
+  const auto text = text_of(conf->authinfo);
+  const auto at = text.find(kExpiry);
+  const auto number = at == std::string::npos ? std::string_view() : std::string_view(text).substr(at + kExpiry.size());
+  const auto expiry = parse_unsigned<std::uint32_t>(number.substr(0, number.find(',')), kDefaultExpiry);
+  return std::chrono::seconds(expiry.value_or(kDefaultExpiry) / 2);
 }
 
 std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers, const SrunFacts& srun,

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,8 +25,9 @@ struct StepNumbers {
   StepId id() const { return {.job = leader, .step = step}; }
 };
 
-// True if slurmctld makes users wait who ask much (SlurmctldParameters=rl_enable): libslurm sleeps and asks again.
-bool limits_requests();
+// How long srun can wait where slurmctld limits requests (SlurmctldParameters=rl_enable), and libslurm sleeps and asks
+// again: half of the time after which nodes refuse the step's credential. Zero: there is no limit.
+std::chrono::seconds time_where_limited();
 
 // What the step asked for, without its tasks; one RPC. Nothing where slurmctld did not answer, or does not know the
 // step. `components` is the layout where that follows from the record; else empty, and ask_step_layout() knows it.

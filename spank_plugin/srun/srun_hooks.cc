@@ -40,10 +40,6 @@ namespace {
 // takes about a millisecond.
 constexpr std::chrono::milliseconds kDecisionTime{5000};
 
-// More for the calls where slurmctld limits requests: libslurm sleeps for 1, 2, ... 10 s. Without the plugin srun waits
-// there without an end.
-constexpr std::chrono::milliseconds kLimitedTime{55000};
-
 void set_variable(std::string_view name, const std::string& value) {
   ::setenv(std::string(name).c_str(), value.c_str(), 1);
 }
@@ -188,12 +184,11 @@ Answers ask(const Questions& questions) {
 
 // The time for which slurmctld may make srun wait is no part of `deadline`.
 Result<Answers> ask_in_time(const Questions& questions, Deadline& deadline) {
-  const bool is_limited = limits_requests();
   const auto begin = std::chrono::steady_clock::now();
+  const auto limited = time_where_limited();
   auto got = call_in_time<Answers>(
-      "the calls of slurmctld", [questions] { return ask(questions); },
-      is_limited ? deadline + kLimitedTime : deadline);
-  if (is_limited) deadline += std::chrono::steady_clock::now() - begin;
+      "the calls of slurmctld", [questions] { return ask(questions); }, std::max(deadline, begin + limited));
+  if (limited.count() != 0) deadline += std::chrono::steady_clock::now() - begin;
   return got;
 }
 
@@ -246,9 +241,11 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   auto got = ask_in_time(questions, deadline);
   if (got) answers = std::move(*got);
   if (!activation && !got) {
-    return decide_without_answers(choice, limits_requests() ? "slurmctld did not answer within 60 s, and limits the "
-                                                              "requests of each user (SlurmctldParameters=rl_enable)"
-                                                            : "slurmctld did not answer within 5 s");
+    const bool is_limited = time_where_limited().count() != 0;
+    return decide_without_answers(choice, is_limited
+                                              ? "slurmctld did not answer in time, and limits the requests of each "
+                                                "user (SlurmctldParameters=rl_enable)"
+                                              : "slurmctld did not answer within 5 s");
   }
   if (!activation && (!answers.record || answers.components.empty())) {
     return decide_without_answers(choice, "slurmctld did not provide the GPUs and the nodes of the step");

@@ -122,6 +122,19 @@ def test_a_call_that_fails_costs_five_seconds_at_most_and_one_line(cluster, shim
     assert len(variables(done)) == 4 and all(set(task) > WORLD for task in variables(done)), done
 
 
+def test_a_limit_of_requests_has_its_own_time_and_sentence(cluster, shimmed):
+    """srun reads the limit in its slurm.conf, and that nodes refuse a credential which is 10 s old."""
+    conf = cluster.state / "etc" / "slurm.conf"
+    own = conf.read_text()
+    conf.write_text(f"{own}\nSlurmctldParameters=rl_enable\n")
+    try:
+        done = cluster.run([*shimmed(600), "srun", *TWO.split(), "--export=PATH", *PYTHON], timeout=300)
+    finally:
+        conf.write_text(own)
+    limited = "slurmctld did not answer in time, and limits the requests of each user (SlurmctldParameters=rl_enable)"
+    assert is_untouched(done, 4) and told(done) == [NOT_TOLD.format(limited)], done.stderr
+
+
 def test_a_program_that_cannot_be_read_costs_the_same_five_seconds(cluster, shimmed):
     """One limit for all that srun does before it decides: no other call follows."""
     program = cluster.home / "slow"

@@ -60,7 +60,7 @@ def test_a_step_that_does_not_ask_is_left_alone_with_a_sentence_where_it_may_be_
 
 @needs_async
 def test_an_order_that_only_slurm_knows_ends_the_step_with_a_sentence(start):
-    tasks, _ = start("--bootstrap=on", "-m", "arbitrary", "-w", "node002,node002,node001,node001", "-o", "%J.0.out", *TRAIN,
+    tasks, _ = start("--bootstrap=on", "-m", "arbitrary", "-w", "node002,node002,node001,node001", "-o", "%J.0.out", "--open-mode=append", *TRAIN,
                      tasks=1)
     assert "the order of ranks is arbitrary" in tasks[0] and tasks[0].endswith("start the step without --async"), tasks
 
@@ -74,7 +74,7 @@ done; wait"""
 def test_twelve_worlds_at_once_are_set_up_where_slurmctld_limits_requests(cluster_factory):
     cluster = cluster_factory("limits")
     cluster.asks = False
-    cluster.up("--gpus", "4", "--cpus", "16", "--set", "SlurmctldParameters=rl_enable")
+    cluster.up("--gpus", "4", "--cpus", "16", "--set", "SlurmctldParameters=rl_enable", "--set", "AuthInfo=cred_expire=120")
     done = cluster.run(["salloc", "-N2", "--ntasks-per-node=8", "--gres=gpu:4", "bash", "-c", AT_ONCE], timeout=300)
     assert sorted(done.stdout.split()) == sorted("0123" * 12) and "NOT SET UP" not in done.stderr, done
     assert "RPC rate limited" in done.stderr, "control: without a limit nothing is shown"

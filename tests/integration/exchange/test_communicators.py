@@ -93,7 +93,7 @@ def test_two_versions_are_distinguished(comm_cluster, mpi):
     """NCCL itself waits for ever. The ranks of the root's own node see nothing wrong, and ask at their deadline."""
     names = [("LD_LIBRARY_PATH", libraries(version)) for version in ("2.18.3", "2.28.9")]
     command = on_node(0, *names, *patient("$SLURM_NODEID = 1", program("comm_probe"), *IN_TIME, "--linger", "6"))
-    said = failures(run(comm_cluster, 2, 4, *command, options=(f"--mpi={mpi}",)), DEADLINE_MS)
+    said = failures(run(comm_cluster, 2, 4, *command, options=(f"--mpi={mpi}", "-w", "node[001-002]")), DEADLINE_MS)
     named = "NCCL 2.18.3 on rank 0 (node001, local rank 0) and 2.28.9 on rank"
     assert set(said) == set(range(8))
     assert all(named in said[rank][0] for rank in range(4, 8)), said
