@@ -180,7 +180,7 @@ def ask_steps(slurm, *jobs):
         try:
             texts.append(ask_slurm(slurm.scontrol, "-o", "show", "step", job))
         except Refusal as refusal:
-            if "nvalid job id" not in str(refusal):
+            if "nvalid job id" not in str(refusal) and "not found" not in str(refusal):  # it has no step
                 raise
     return parse_steps("\n".join(texts))
 
