@@ -178,6 +178,9 @@ ROWS = [
         "RAY_DEDUP_LOGS=0 srun -N1 -n1 --gres gpu:2 ray symmetric-run --address node001:6379 --min-nodes 1 --num-cpus 2 -- python3 "
         "ray_train.py 2", ranks=2, one_node=False, repeats=True),
     Row("Ray 2.60, the script of its page on Slurm", PYTORCH, "RAY_DEDUP_LOGS=0 bash ray_nodes.sh", repeats=True, **in_script("TWO")),
+    Row("Ray 2.60, its head found by the name of its step", PYTORCH, "RAY_DEDUP_LOGS=0 bash ray_where.sh",
+        "RAY_DEDUP_LOGS=0 bash ray_nodes.sh", "a fixed port", repeats=True,
+        **in_script("TWO") | {"preload": False, "no_preload": "it reserves no port", "seconds": 240}),
     Row("Lightning 2.6, two devices in the shell of one task", PYTORCH,
         "srun -N1 -n1 --gres gpu:2 bash -c 'python3 lightning_train.py trainer 2 1'",
         ranks=2, repeats=True, **IN_SHELL),

@@ -90,6 +90,21 @@ def test_a_program_trains_with_the_line_at_its_head(cluster, environments, name)
     check_end(run_example(cluster, environments, name, line))
 
 
+@pytest.mark.full
+def test_several_worlds_find_each_other_20_times_two_jobs_at_once(cluster):
+    """Each job finds its own steps, and not those of the other."""
+    line = start_line("several_worlds.sbatch")
+    for _ in range(10):
+        jobs = [cluster.start(["bash", "-c", SUBMIT, "bash", f"{line} --overcommit --oversubscribe", str(LIMIT)], stdout=-1)
+                for _ in range(2)]  # fmt: skip
+        places = []
+        for job in jobs:
+            text = job.communicate(timeout=LIMIT + 20)[0]
+            assert job.returncode == 0 and FINAL.search(text), text
+            places += re.findall(r"(?:meet|answers) at (\S+:\d+)$", text, re.M)
+        assert len(places) == len(set(places)) == 6, places
+
+
 @pytest.mark.parametrize("name, framework", [("train_jax.py", "JAX"), ("train_tf.py", "TensorFlow")])
 def test_a_program_reports_in_one_line_that_its_framework_is_missing(cluster, name, framework):
     done = start(cluster, f"srun -n1 python3 {name}")
