@@ -237,10 +237,23 @@ TEST(MpirunFacts, ContradictionsAreRefused) {
     return !facts && facts.error().code == ErrorCode::kDisagreement;
   };
   EXPECT_TRUE(refused("4", "0", "2")) << "no such rank";
-  EXPECT_TRUE(refused("1", "2", "3")) << "two lower ranks, and there is one";
-  EXPECT_TRUE(refused("3", "0", "2")) << "one higher rank, and there is none";
-  EXPECT_TRUE(refused("3", "2", "4")) << "one node, and two places";
+  EXPECT_TRUE(refused("3", "2", "2")) << "no such local rank";
+  EXPECT_TRUE(refused("3", "1", "5")) << "more on a node than there are";
   EXPECT_FALSE(refused("3", "1", "2")) << "the control";
+}
+
+// mpirun of Open MPI 5 with --rank-by span, --map-by core or --oversubscribe.
+TEST(MpirunFacts, LocalRanksNeedNotFollowTheRanks) {
+  const auto local_rank = [](const char* rank, const char* local, const char* size) {
+    return value(plan_of(with(mpirun_rank(3), {{"OMPI_COMM_WORLD_RANK", rank},
+                                               {"OMPI_COMM_WORLD_LOCAL_RANK", local},
+                                               {"OMPI_COMM_WORLD_LOCAL_SIZE", size}})),
+                 "LOCAL_RANK");
+  };
+  EXPECT_EQ(local_rank("1", "2", "3"), "2");
+  EXPECT_EQ(local_rank("3", "0", "2"), "0");
+  EXPECT_EQ(local_rank("0", "1", "2"), "1");
+  EXPECT_EQ(local_rank("3", "2", "4"), "3") << "one node: in order of rank, as for the other ranks";
 }
 
 TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {

@@ -45,10 +45,7 @@ Result<Identity> read_identity(const Environment& environment) {
     if (!read) return fail(read.error());
     *value = *read;
   }
-  // The node has `local_rank` lower ranks, and the rest of its ranks are higher ones.
-  const bool is_possible = self.rank < self.size && self.local_rank < self.local_size && self.local_rank <= self.rank &&
-                           self.local_size - self.local_rank <= self.size - self.rank;
-  if (!is_possible) {
+  if (self.rank >= self.size || self.local_rank >= self.local_size || self.local_size > self.size) {
     return fail(ErrorCode::kDisagreement,
                 cat({"OMPI_COMM_WORLD_* contradict each other: rank ", std::to_string(self.rank), " of ",
                      std::to_string(self.size), " and local rank ", std::to_string(self.local_rank), " of ",
@@ -76,11 +73,15 @@ Result<Layout> layout_of_mpirun(const Identity& self, const std::string& host) {
     component.nodes.emplace_back(kOtherHosts);
     component.tasks_per_node.push_back(self.size - self.local_size);
   }
-  const Rank first = self.rank - self.local_rank;
+  const Rank first = std::min(self.rank - std::min(self.rank, self.local_rank), self.size - self.local_size);
   for (Rank rank = 0; rank < self.size; ++rank) {
     component.node_of_rank.push_back(rank >= first && rank - first < self.local_size ? 0 : 1);
   }
-  return Layout::make({std::move(component)});
+  auto layout = Layout::make({std::move(component)});
+  // Open MPI 5 may number the ranks of a node in another order (--rank-by, --map-by core). On one node the places of
+  // all are known, in order of rank.
+  if (layout && !is_one_node(self)) layout->set_local_rank(self.rank, self.local_rank);
+  return layout;
 }
 
 }  // namespace

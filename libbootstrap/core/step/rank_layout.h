@@ -78,7 +78,8 @@ class Layout {
   std::size_t node_count() const { return hosts_.size(); }
   const std::vector<std::string>& hosts() const { return hosts_; }  // in order of first mention
   const Place& place(Rank rank) const { return places_[rank]; }     // precondition: rank < size()
-  std::uint32_t most_on_a_node() const;                             // ranks
+  void set_local_rank(Rank rank, std::uint32_t local_rank) { places_[rank].local_rank = local_rank; }
+  std::uint32_t most_on_a_node() const;  // ranks
   std::uint32_t least_on_a_node() const;
   const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
   std::vector<Rank> ranks_on(std::uint32_t node) const;
