@@ -20,11 +20,24 @@ Deadline deadline_of(const bootstrap_t& job, int timeout_ms) {
   return std::chrono::steady_clock::now() + timeout;
 }
 
+// Before anything is copied. A rank that refuses joins the round, so that calls stay in step.
+std::optional<Error> refuse_buffers(const void* mine, std::size_t bytes, const void* others) {
+  if (bytes > kMaxContribution) {
+    return Error{ErrorCode::kLimit,
+                 cat({std::to_string(bytes), " bytes are more than the ", std::to_string(kMaxContribution),
+                      " that a rank may pass; this call is for ids and addresses, use NCCL or MPI "
+                      "for data"})};
+  }
+  if (bytes > 0 && (mine == nullptr || others == nullptr)) return Error{ErrorCode::kInvalid, "a buffer is NULL"};
+  return std::nullopt;
+}
+
 // The size is part of the purpose, so that ranks with different sizes fail before they read past an end.
 Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
   Allgather round;
   round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
-  if (bytes > 0) round.value.assign(static_cast<const char*>(mine), bytes);
+  round.refusal = refuse_buffers(mine, bytes, all);
+  if (bytes > 0 && !round.refusal) round.value.assign(static_cast<const char*>(mine), bytes);
   round.read = world_group(job.layout, job.place.rank).ranks;
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);
@@ -37,12 +50,17 @@ Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all
   return {};
 }
 
+// The others than the root send nothing, and only a rank itself knows that it refuses.
 Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   Allgather round;
-  const auto from = static_cast<Rank>(root);
+  const bool is_rank = root >= 0 && static_cast<std::size_t>(root) < job.layout.size();
+  const auto from = is_rank ? static_cast<Rank>(root) : Rank{0};
   round.purpose = cat({"broadcast of ", std::to_string(bytes), " bytes from rank ", std::to_string(root)});
+  round.refusal =
+      is_rank ? refuse_buffers(data, bytes, data)
+              : Error{ErrorCode::kInvalid, cat({"the root, ", std::to_string(root), ", is no rank of the step"})};
   round.is_for_step = job.place.rank == from;
-  if (round.is_for_step && bytes > 0) round.value.assign(static_cast<const char*>(data), bytes);
+  if (round.is_for_step && bytes > 0 && !round.refusal) round.value.assign(static_cast<const char*>(data), bytes);
   round.read = {from};
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);
@@ -52,16 +70,11 @@ Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   return {};
 }
 
-// A fence can succeed without a rank that died in it, and then lacks the data of its node. So this reads a value of
-// each node, and all values of its own node.
+// A fence can succeed without a rank that has ended or died. So this reads a value of each rank.
 Status barrier(bootstrap_t& job) {
   Allgather round;
   round.purpose = "barrier";
-  round.is_for_step = job.place.local_rank == 0;
-  for (Rank rank = 0; rank < job.layout.size(); ++rank) {
-    const Place& place = job.layout.place(rank);
-    if (place.local_rank == 0 || place.node == job.place.node) round.read.push_back(rank);
-  }
+  round.read = world_group(job.layout, job.place.rank).ranks;
   round.deadline = deadline_of(job, 0);
   const auto result = job.exchange->run(round);
   if (!result) return fail(result.error());
@@ -93,6 +106,18 @@ Result<Group> group_of_list(const bootstrap_t& job, const int* ranks, int count)
   return list_group(job.layout, job.place.rank, std::move(list));
 }
 
+// A copy, since NCCL may read it after a call that was given up. NCCL fills members that are not set in it.
+Result<std::string> copy_config(const void* given) {
+  constexpr std::size_t kMost = 4096;
+  nccl::Config head;
+  std::memcpy(&head, given, sizeof head);
+  if (head.magic != nccl::Config().magic || head.size < sizeof head || head.size > kMost) {
+    return fail(ErrorCode::kInvalid,
+                "bootstrap_comm_options_t.nccl_config is no ncclConfig_t; start from NCCL_CONFIG_INITIALIZER");
+  }
+  return std::string(static_cast<const char*>(given), head.size);
+}
+
 Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const bootstrap_comm_options_t* given) {
   const auto options =
       read_options(given, bootstrap_comm_options_t BOOTSTRAP_COMM_OPTIONS_INIT, "bootstrap_comm_options_t");
@@ -105,6 +130,16 @@ Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const boot
   wanted.device = options->device >= 0 ? options->device : job.device;
   wanted.nonblocking = options->nonblocking != 0;
   wanted.deadline = deadline_of(job, options->timeout_ms);
+  if (options->nccl_config == nullptr) return wanted;
+  auto config = copy_config(options->nccl_config);
+  if (!config) return fail(config.error());
+  const auto blocking = reinterpret_cast<const nccl::Config*>(config->data())->blocking;
+  if (wanted.nonblocking && blocking != 0) {
+    return fail(ErrorCode::kInvalid,
+                "bootstrap_comm_options_t has nonblocking, and its nccl_config does not: set both");
+  }
+  wanted.nonblocking = blocking == 0;
+  wanted.config = std::move(*config);
   return wanted;
 }
 
@@ -144,15 +179,19 @@ Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootst
 
 Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given, ncclComm** comm,
                  GroupKind kind = GroupKind::kWorld) {
-  const Attempt attempt = prepare(job, group, given, true, kind);
+  Attempt attempt = prepare(job, group, given, true, kind);
+  if (comm == nullptr) attempt.options.refusal = Error{ErrorCode::kInvalid, "the pointer to the communicator is NULL"};
   const auto made = make_communicator(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
   if (!made) return fail(made.error());
   *comm = *made;
   return {};
 }
 
-Status make_ids(bootstrap_t& job, bootstrap_group_t kind, bootstrap_unique_id_t* ids, int count) {
-  Attempt attempt = prepare(job, group_of(job, kind), nullptr, false);
+Status make_ids(bootstrap_t& job, const Result<Group>& group, bootstrap_unique_id_t* ids, int count,
+                GroupKind kind = GroupKind::kWorld) {
+  Attempt attempt = prepare(job, group, nullptr, false, kind);
+  if (ids == nullptr && !attempt.group.ranks.empty())
+    attempt.options.refusal = Error{ErrorCode::kInvalid, "the buffer is NULL"};
   if (count < 1) {
     attempt.options.refusal =
         Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids requested; request at least 1"})};
@@ -178,14 +217,11 @@ extern "C" {
 
 bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all) {
   if (job == nullptr) return refuse("bootstrap_exchange: the handle is NULL");
-  if (bytes > 0 && (mine == nullptr || all == nullptr)) return refuse("bootstrap_exchange: a buffer is NULL");
   return guarded("bootstrap_exchange", *job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
 }
 
 bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root) {
   if (job == nullptr) return refuse("bootstrap_broadcast: the handle is NULL");
-  if (bytes > 0 && data == nullptr) return refuse("bootstrap_broadcast: the buffer is NULL");
-  if (root < 0 || root >= bootstrap_size(job)) return refuse("bootstrap_broadcast: the root is no rank of the step");
   return guarded("bootstrap_broadcast", *job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
 }
 
@@ -196,19 +232,16 @@ bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {
 
 bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                        const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr || comm == nullptr)
-    return refuse("bootstrap_nccl_comm: the handle, or the pointer to the communicator, is NULL");
-  *comm = nullptr;
+  if (job == nullptr) return refuse("bootstrap_nccl_comm: the handle is NULL");
+  if (comm != nullptr) *comm = nullptr;
   return guarded("bootstrap_nccl_comm", *job,
                  [=] { return bootstrap::api::make_comm(*job, bootstrap::api::group_of(*job, group), options, comm); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks, int count,
                                              const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr || comm == nullptr) {
-    return refuse("bootstrap_nccl_comm_ranks: the handle, or the pointer to the communicator, is NULL");
-  }
-  *comm = nullptr;
+  if (job == nullptr) return refuse("bootstrap_nccl_comm_ranks: the handle is NULL");
+  if (comm != nullptr) *comm = nullptr;
   return guarded("bootstrap_nccl_comm_ranks", *job, [=] {
     return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm,
                                      bootstrap::GroupKind::kList);
@@ -217,8 +250,18 @@ bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks,
 
 bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group, bootstrap_unique_id_t* ids,
                                              int count) {
-  if (job == nullptr || ids == nullptr) return refuse("bootstrap_nccl_unique_ids: the handle or the buffer is NULL");
-  return guarded("bootstrap_nccl_unique_ids", *job, [=] { return bootstrap::api::make_ids(*job, group, ids, count); });
+  if (job == nullptr) return refuse("bootstrap_nccl_unique_ids: the handle is NULL");
+  return guarded("bootstrap_nccl_unique_ids", *job,
+                 [=] { return bootstrap::api::make_ids(*job, bootstrap::api::group_of(*job, group), ids, count); });
+}
+
+bootstrap_status_t bootstrap_nccl_unique_ids_ranks(bootstrap_t* job, const int* ranks, int size,
+                                                   bootstrap_unique_id_t* ids, int count) {
+  if (job == nullptr) return refuse("bootstrap_nccl_unique_ids_ranks: the handle is NULL");
+  return guarded("bootstrap_nccl_unique_ids_ranks", *job, [=] {
+    return bootstrap::api::make_ids(*job, bootstrap::api::group_of_list(*job, ranks, size), ids, count,
+                                    bootstrap::GroupKind::kList);
+  });
 }
 
 }  // extern "C"

@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <mutex>
@@ -13,27 +15,24 @@
 #include "core/settings/settings.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
+#include "probe/own_process.h"
 
 namespace bootstrap {
 namespace {
 
 using std::chrono::steady_clock;
 
-// All ranks choose the same engine.
-Result<std::unique_ptr<ExchangeEngine>> choose_engine(const StepRank& self) {
-  auto pmix = make_pmix_engine(self);
-  if (pmix || pmix.error().code != ErrorCode::kMissing || self.id.launcher == Launcher::kMpirun) return pmix;
-  auto pmi1 = make_pmi1_engine(self);
-  if (pmi1) return pmi1;
-  return fail(ErrorCode::kMissing,
-              cat({pmix.error().message, "; PMI-1 is not available either: ", pmi1.error().message}));
-}
+constexpr std::chrono::milliseconds kTimeToReport{250};
+constexpr std::chrono::milliseconds kTimeToLeave{1900};  // a call returns two seconds after its deadline
 
 // A process is one rank, however many handles it has open.
 struct ProcessState {
   std::atomic<pid_t> owner{0};  // made the first round: neither a session nor the count of rounds survives a fork
-  std::mutex mutex;             // locked during a round
-  std::uint64_t rounds = 0;     // begun so far; equal on all ranks
+  std::atomic<int> handles{0};
+  std::mutex mutex;          // locked during a round, and for all below
+  std::uint64_t rounds = 0;  // begun so far; equal on all ranks
+  std::optional<CallTag> given_up;
+  std::array<std::unique_ptr<ExchangeEngine>, 2> helpers;  // by carrier; kept while a handle is open
 };
 
 ProcessState& process_state() {
@@ -41,45 +40,55 @@ ProcessState& process_state() {
   return *state;
 }
 
+void leave_helpers(bool do_all_leave, Deadline deadline) {
+  for (auto& helper : process_state().helpers) {
+    if (helper) helper->leave(do_all_leave, deadline);
+    helper.reset();
+  }
+}
+
+// MPI may open a session of this rank before the next call, and Slurm ends a step in which a rank has two.
+bool may_open_own_pmix() { return is_loaded("libmpi") || is_loaded("libpmi"); }
+
 class StepExchange final : public Exchange {
  public:
-  explicit StepExchange(StepRank self) : self_(std::move(self)) {}
+  explicit StepExchange(StepRank self) : self_(std::move(self)) { ++process_state().handles; }
+  ~StepExchange() override {
+    ProcessState& process = process_state();
+    // In a forked child the helper is its parent's, and the mutex may be locked for ever.
+    if (--process.handles > 0 || process.owner != ::getpid()) return;
+    const std::lock_guard lock(process.mutex);
+    leave_helpers(true, steady_clock::now() + kTimeToLeave);
+  }
+  StepExchange(const StepExchange&) = delete;
+  StepExchange& operator=(const StepExchange&) = delete;
 
   Result<RankValues> run(const Allgather& round) override {
     const auto begin = steady_clock::now();
-    const auto checked = check(round);
-    auto result = !checked                   ? Result<RankValues>(fail(checked.error()))
-                  : self_.layout.size() == 1 ? RankValues(round.read.size(), round.value)
-                                             : run_with_others(round);
+    auto result = self_.layout.size() > 1 ? run_with_others(round) : RankValues(round.read.size(), round.value);
+    if (round.refusal) result = fail(*round.refusal);  // whatever the others do
     // "StepId=12.0 rank 3: barrier: "
     const auto prefix = cat({about_rank(self_.id, self_.rank), round.purpose, ": "});
     if (!result) return fail(result.error().code, cat({prefix, result.error().message}));
-    if (engine_ && process_settings(self_.environment).timing.value) {
+    if (self_.layout.size() > 1 && process_settings(self_.environment).timing.value) {
       const std::chrono::duration<double, std::milli> took = steady_clock::now() - begin;
       (void)std::fprintf(stderr, "%s%s%.1f ms over %s\n", std::string(kMessagePrefix).c_str(), prefix.c_str(),
-                         took.count(), engine_->name().c_str());
+                         took.count(), name_.c_str());
     }
     return result;
   }
 
   Result<RankReports> share_reports(const std::optional<RankReport>& own, const std::vector<Rank>& asked) override {
     const std::lock_guard lock(process_state().mutex);
-    return last_ ? engine_->share_reports(*last_, own, asked) : RankReports();
+    if (!last_) return RankReports();
+    auto engine = open_engine(steady_clock::now() + kTimeToReport);
+    if (!engine) return fail(engine.error());
+    auto reports = (*engine)->share_reports(*last_, own, asked);
+    if (may_open_own_pmix()) leave_helpers(false, steady_clock::now() + kTimeToLeave);
+    return reports;
   }
 
  private:
-  Status check(const Allgather& round) const {
-    if (round.value.size() > kMaxContribution) {
-      return fail(ErrorCode::kLimit, cat({"a rank passes more than ", std::to_string(kMaxContribution),
-                                          " bytes; this call is for ids and addresses, use NCCL or MPI for data"}));
-    }
-    for (const Rank rank : round.read) {
-      if (rank >= self_.layout.size())
-        return fail(ErrorCode::kInvalid, cat({"rank ", std::to_string(rank), " does not exist in this step"}));
-    }
-    return {};
-  }
-
   Result<RankValues> run_with_others(const Allgather& round) {
     ProcessState& process = process_state();
     // Before the lock: a child that was forked during a round finds the mutex locked forever.
@@ -91,18 +100,54 @@ class StepExchange final : public Exchange {
           "the rank itself, or in a program that the child executes");
     }
     const std::lock_guard lock(process.mutex);
-    if (!engine_) {
-      auto chosen = choose_engine(self_);
-      if (!chosen) return fail(chosen.error());
-      engine_ = std::move(*chosen);
+    if (process.given_up) {
+      return fail(ErrorCode::kUnavailable,
+                  cat({"an earlier call of this rank did not come about, ", describe(*process.given_up),
+                       ", and ranks may count differently since then; start a new step"}));
     }
-    last_ = CallTag{self_.id, process.rounds++, round.purpose};
-    return engine_->run(*last_, round);
+    const auto refusal = round.refusal.value_or(Error());
+    last_ = CallTag{self_.id, process.rounds++, round.purpose, refusal.message, refusal.code};
+    auto engine = open_engine(round.deadline);
+    if (!engine) return fail(engine.error());
+    auto result = (*engine)->run(*last_, round);
+    const bool have_all_called = result || !is_given_up(result.error());
+    if (!have_all_called) process.given_up = last_;
+    name_ = (*engine)->name();
+    if (!have_all_called || may_open_own_pmix()) {
+      leave_helpers(have_all_called, std::min(steady_clock::now(), round.deadline) + kTimeToLeave);
+    }
+    return result;
+  }
+
+  // All ranks choose the same engine.
+  Result<ExchangeEngine*> open_engine(Deadline deadline) {
+    const auto server = check_pmix_environment(self_.environment, self_.id, self_.rank);
+    if (server && (server->from_mpirun || has_own_pmix())) {
+      if (!riding_) riding_ = ride_on_own_pmix(self_, *server);
+      return riding_.get();
+    }
+    if (server) return open_helper(Carrier::kPmix, deadline);
+    const bool is_missing = server.error().code == ErrorCode::kMissing;
+    if (!is_missing || self_.id.launcher == Launcher::kMpirun) return fail(server.error());
+    if (self_.environment.has("SLURM_SRUN_COMM_PORT")) return open_helper(Carrier::kPmi1, deadline);
+    return fail(ErrorCode::kMissing, cat({server.error().message,
+                                          "; PMI-1 is not available either: SLURM_SRUN_COMM_PORT is not set, which "
+                                          "PMI-1 needs to reach srun"}));
+  }
+
+  Result<ExchangeEngine*> open_helper(Carrier carrier, Deadline deadline) const {
+    auto& helper = process_state().helpers[static_cast<std::size_t>(carrier)];
+    if (helper) return helper.get();
+    auto started = start_helper(self_, carrier, may_open_own_pmix(), deadline);
+    if (!started) return fail(started.error());
+    helper = std::move(*started);
+    return helper.get();
   }
 
   StepRank self_;
-  std::unique_ptr<ExchangeEngine> engine_;
+  std::unique_ptr<ExchangeEngine> riding_;
   std::optional<CallTag> last_;  // the round that reports belong to
+  std::string name_;             // of the engine of the last round
 };
 
 }  // namespace

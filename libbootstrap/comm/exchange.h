@@ -20,12 +20,18 @@ namespace bootstrap {
 // One round. All ranks of the step take part in every round, in the same order: Slurm's PMIx server ends a step in
 // which only some ranks fence (measured with 22.05.8 and PMIx 4.2.2).
 struct Allgather {
-  std::string purpose;      // equal on all ranks, for messages: "exchange", "barrier", "communicator world"
-  std::string value;        // of this rank; may be empty
-  bool is_for_step = true;  // false: only ranks of this node read the value
-  std::vector<Rank> read;   // ranks whose value is wanted
+  std::string purpose;                // equal on all ranks, for messages: "exchange", "barrier", "communicator world"
+  std::string value;                  // of this rank; may be empty
+  bool is_for_step = true;            // false: only ranks of this node read the value
+  std::vector<Rank> read;             // ranks whose value is wanted
+  std::optional<Error> refusal = {};  // why this rank cannot take part: it joins, so that all get this error at once
   Deadline deadline;
 };
+
+// The call did not come about, and ranks may count differently from then on.
+inline bool is_given_up(const Error& error) {
+  return error.code == ErrorCode::kTimeout || error.code == ErrorCode::kUnavailable;
+}
 
 using RankValues = std::vector<std::string>;  // in the order of Allgather::read
 

@@ -7,6 +7,7 @@
 
 #include "comm/exchange.h"
 #include "core/exchange/exchanged_values.h"
+#include "core/exchange/pmix_environment.h"
 
 namespace bootstrap {
 
@@ -34,10 +35,29 @@ class ExchangeEngine {
   // Exchange::share_reports() after the round with this tag.
   virtual Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                             const std::vector<Rank>& asked) = 0;
+
+  // In a helper, when the rank has ended without a word.
+  virtual void tell_end_of_rank() {}
+
+  // The last call: leaves the server, if all ranks of this node do so, together with them. Returns by the deadline.
+  virtual void leave(bool /*do_all_leave*/, Deadline /*deadline*/) {}
 };
 
-// They fail if the step lacks what the engine needs, and open nothing.
-Result<std::unique_ptr<ExchangeEngine>> make_pmix_engine(const StepRank& self);
-Result<std::unique_ptr<ExchangeEngine>> make_pmi1_engine(const StepRank& self);
+using Engine = Result<std::unique_ptr<ExchangeEngine>>;
+
+// In this process; they connect. `may_follow_another`: the rank may have closed a session of its own a moment ago.
+Engine connect_to_pmix(const StepRank& self, bool may_follow_another);
+Engine connect_to_pmi1(const StepRank& self);
+
+// Rides on the session with the server that this process has itself; with mpirun's server it opens one if need be.
+std::unique_ptr<ExchangeEngine> ride_on_own_pmix(const StepRank& self, const PmixServer& server);
+bool has_own_pmix();  // such a session
+
+// About a server that does not answer this rank.
+std::string describe_silence(const StepRank& self, bool from_mpirun);
+
+// One of the first two, in a helper process.
+enum class Carrier : std::uint8_t { kPmix, kPmi1 };
+Engine start_helper(const StepRank& self, Carrier carrier, bool may_follow_another, Deadline deadline);
 
 }  // namespace bootstrap

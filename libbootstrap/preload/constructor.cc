@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "comm/pmi/pmi1_helper.h"
+#include "comm/helper/helper_main.h"
 #include "preload/preload.h"
 
 namespace bootstrap {
@@ -65,9 +65,9 @@ __attribute__((constructor)) void enter(int count, char** words) {
 #define BOOTSTRAP_ENTRY [[noreturn, gnu::used]]
 #endif
 
-// Here this library starts when ask_helper() lets the loader run it as a program; -Wl,-e,NAME puts the address into the
-// header of the file. The loader has initialised the C library, and start code for argc, argv and constructors is not
-// needed.
+// Here this library starts when HelperProcess lets the loader run it as a program; -Wl,-e,NAME puts the address into
+// the header of the file. The loader has initialised the C library, and start code for argc, argv and constructors is
+// not needed.
 extern "C" {
 BOOTSTRAP_ENTRY void bootstrap_entry();
 void bootstrap_entry() { bootstrap::serve_as_helper(); }

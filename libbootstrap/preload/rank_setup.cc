@@ -155,7 +155,7 @@ TaskFacts own_task(const StepFacts& facts, const StepPlan& plan, const PortFacts
 
 // Under mpirun on several nodes. A program that is linked with MPI does not use MASTER_ADDR.
 std::string warn_of_missing_address(const StepFacts& facts, const TaskPlan& task) {
-  if (facts.knows_hosts || find_variable(task.variables, "MASTER_ADDR") != nullptr || is_mpi_loaded()) return {};
+  if (facts.knows_hosts || find_variable(task.variables, "MASTER_ADDR") != nullptr || is_loaded("libmpi")) return {};
   return "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
          "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0";
 }

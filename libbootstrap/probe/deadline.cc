@@ -19,7 +19,7 @@ bool poll_until(int descriptor, short events, Deadline deadline) {
     pollfd ready{descriptor, events, 0};
     const int count = ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left, INT32_MAX)));
     if (count > 0) return true;
-    if (count == 0 || errno != EINTR) return false;
+    if (count < 0 && errno != EINTR) return false;
   }
 }
 

@@ -40,13 +40,14 @@ bool find_symbol(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Whether this process has MPI loaded. Also true after MPI_Finalize, when Open MPI has closed libpmix.
-inline bool is_mpi_loaded() {
-  const auto is_mpis = [](dl_phdr_info* object, std::size_t, void*) {
+// Whether this process has a library loaded whose file name begins so: "libmpi" is also true after MPI_Finalize, when
+// Open MPI has closed libpmix.
+inline bool is_loaded(std::string_view begin) {
+  const auto has_name = [](dl_phdr_info* object, std::size_t, void* wanted) {
     const std::string_view path = object->dlpi_name;
-    return path.substr(path.rfind('/') + 1).starts_with("libmpi") ? 1 : 0;
+    return path.substr(path.rfind('/') + 1).starts_with(*static_cast<std::string_view*>(wanted)) ? 1 : 0;
   };
-  return ::dl_iterate_phdr(is_mpis, nullptr) != 0;
+  return ::dl_iterate_phdr(has_name, &begin) != 0;
 }
 
 }  // namespace bootstrap

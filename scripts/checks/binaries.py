@@ -47,7 +47,7 @@ def exports(path):
 
 
 def names_in_map(path):
-    return set(re.findall(r"^\s+(\w+);", path.read_text(encoding="utf-8").split("local:")[0], flags=re.M))
+    return set(re.findall(r"^\s+(\w+);", path.read_text(encoding="utf-8"), flags=re.M))
 
 
 def check_object(path, expected, is_bound_at_start=True):

@@ -6,7 +6,7 @@
 //     exchange_bench wire ours|pmi1|bare COUNT
 //                                            COUNT rounds of one kind and nothing else, for strace
 //     exchange_bench memory COUNT            private memory before and during COUNT rounds of ours
-//     exchange_bench start COUNT             start of the process (see exchange_clock) to one bare round; COUNT is 1
+//     exchange_bench start COUNT             start of the process (see exchange_clock) to the end of COUNT bare rounds
 //
 // Every rank prints lines of JSON. Times are CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a
 // machine, also in the network namespaces of scripts/cluster.
@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "comm/pmi/pmi1_helper.h"
+#include "comm/helper/helper_main.h"
 #include "core/plan/own_plan.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
@@ -254,12 +254,14 @@ void measure_memory(Ours& ours, BarePmix& bare, int count) {
 }
 
 // What a program that calls PMIx itself needs from its start to the id.
-void measure_start() {
+void measure_start(int count) {
   const char* const started = std::getenv("BENCH_STARTED");
   const char* const rank = std::getenv("SLURM_PROCID");
   if (started == nullptr || rank == nullptr) stop("start it with srun and exchange_clock");
+  const char* const size = std::getenv("SLURM_NTASKS");
   BarePmix bare;
-  check_sum(bare.broadcast(kValue), 1);
+  const auto ranks = static_cast<std::uint32_t>(size == nullptr ? 1 : std::atoi(size));
+  for (; count > 0; --count) check_sum(bare.gather(ranks, kValue), ranks);
   std::printf("{\"rank\": %s, \"started\": %s, \"ended\": %jd}\n", rank, started, static_cast<std::intmax_t>(now()));
 }
 
@@ -271,7 +273,7 @@ int main(int count, char** words) {
   const int rounds = count > 2 ? std::atoi(words[count - 1]) : 0;
   if (rounds < 1) stop("usage: exchange_bench rounds|memory|start COUNT, exchange_bench wire ours|pmi1|bare COUNT");
   if (mode == "start") {
-    measure_start();
+    measure_start(rounds);
     return 0;
   }
   Ours ours;

@@ -136,7 +136,7 @@ TEST_F(CApi, ServesThreadsASignalHandlerAndAForkedChild) {
       EXPECT_EQ(bootstrap_rank(own), bootstrap_rank(open_handle));
       EXPECT_STREQ(bootstrap_master_addr(own), bootstrap_master_addr(open_handle));
       EXPECT_EQ(bootstrap_exchange(own, nullptr, 1, nullptr), BOOTSTRAP_ERROR_INVALID);
-      EXPECT_STREQ(bootstrap_last_error(), "bootstrap: bootstrap_exchange: a buffer is NULL");
+      EXPECT_STREQ(bootstrap_last_error(), "bootstrap: StepId=12.0 rank 3: exchange of 1 bytes: a buffer is NULL");
       bootstrap_close(own);
     });
   }
@@ -165,7 +165,7 @@ TEST(Options, OfEveryHeader) {
   ASSERT_TRUE(read(nullptr));
   EXPECT_EQ(read(nullptr)->device, -1) << "the default";
 
-  const bootstrap_comm_options_t older{offsetof(bootstrap_comm_options_t, roots), 1234, 77, 88, 99};
+  const bootstrap_comm_options_t older{offsetof(bootstrap_comm_options_t, roots), 1234, 77, 88, 99, nullptr};
   const auto options = read(&older);
   ASSERT_TRUE(options);
   EXPECT_EQ(options->timeout_ms, 1234);
@@ -227,6 +227,38 @@ TEST(Broadcast, BringsTheBytesOfTheRoot) {
     for (const auto& answer : broadcast({root, root, root})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_INVALID) << root;
   }
   for (const auto& answer : broadcast({0, 0, 1})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_DISAGREEMENT);
+}
+
+// The status of each rank of an exchange in which rank 2 passes these.
+std::vector<bootstrap_status_t> exchange_with(std::size_t bytes, bool has_buffer) {
+  ExchangeHall hall(layout_of({2, 1}));
+  std::vector<bootstrap_status_t> statuses(hall.layout().size());
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < statuses.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      bootstrap_t job;
+      job.layout = hall.layout();
+      job.place = job.layout.place(rank);
+      job.timeout = std::chrono::seconds(20);
+      job.exchange = hall.exchange_of(rank);
+      char mine[4] = "abc";
+      char all[12];
+      const bool is_other = rank == 2;
+      statuses[rank] = bootstrap_exchange(&job, is_other && !has_buffer ? nullptr : mine, is_other ? bytes : 4, all);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return statuses;
+}
+
+// With so small buffers a value that is copied first is a crash.
+TEST(ExchangeCall, OfOneRankThatRefusesFailsOnAll) {
+  using Statuses = std::vector<bootstrap_status_t>;
+  EXPECT_EQ(exchange_with(4, true), Statuses(3, BOOTSTRAP_OK));
+  EXPECT_EQ(exchange_with(4, false), Statuses(3, BOOTSTRAP_ERROR_INVALID));
+  for (const std::size_t bytes : {std::size_t{70000}, std::size_t{0x40000000}, SIZE_MAX}) {
+    EXPECT_EQ(exchange_with(bytes, true).back(), BOOTSTRAP_ERROR_LIMIT) << bytes;
+  }
 }
 
 // The error of each rank that makes a communicator of the ranks 1, 0 and 2, for which rank 1, its root, passes another

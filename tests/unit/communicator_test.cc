@@ -60,8 +60,7 @@ TEST(Communicator, OfTheWorldWithAnyNumberOfRoots) {
     Step step({2, 3, 1});
     const auto comms = step.make([&](Rank, Call& call) { call.options.roots = roots; });
     EXPECT_EQ(used(comms), (Answers{"0/6 15", "1/6 15", "2/6 15", "3/6 15", "4/6 15", "5/6 15"})) << roots << " roots";
-    constexpr std::size_t kOfTheirNodes = 2 * 2 + 3 * 3 + 1;
-    EXPECT_EQ(step.values_read(), 6 * std::max(roots, 1U) + kOfTheirNodes) << "R values for each rank, not N";
+    EXPECT_EQ(step.values_read(), 6 * (std::max(roots, 1U) + 6)) << "R ids for each rank, and what all say";
   }
 }
 
@@ -79,6 +78,37 @@ TEST(Communicator, OfEveryVersion) {
       for (const auto& comm : comms) EXPECT_EQ(comm ? abort(*comm) : -1, nccl::kSuccess);
     }
   }
+}
+
+// NCCL refuses one that does not come from its macro: so it got this one, and not ours.
+TEST(Communicator, HasTheConfigurationOfTheCaller) {
+  for (const std::uint32_t roots : {1U, 2U}) {
+    for (const bool is_good : {true, false}) {
+      nccl::Config config;
+      if (!is_good) config.magic = 0;
+      Step step({2, 2});
+      const auto comms = step.make([&](Rank, Call& call) {
+        call.options.roots = roots;
+        call.options.config.assign(reinterpret_cast<const char*>(&config), sizeof config);
+      });
+      if (is_good) {
+        EXPECT_EQ(used(comms), (Answers{"0/4 6", "1/4 6", "2/4 6", "3/4 6"})) << roots;
+      }
+      for (const auto& text : sentences(comms)) {
+        EXPECT_NE(text.find("not initialized via NCCL_CONFIG_INITIALIZER"), std::string::npos) << text;
+      }
+      EXPECT_EQ(sentences(comms).empty(), is_good);
+    }
+  }
+}
+
+TEST(Communicator, MayNotHaveMoreRootsThanRanks) {
+  Step step({2, 1});
+  const auto comms = step.make([&](Rank, Call& call) { call.options.roots = 4; });
+  const auto texts = sentences(comms);
+  EXPECT_EQ(texts.size(), 3U);
+  for (const auto& text : texts)
+    EXPECT_NE(text.find("4 roots requested for a communicator of 3 ranks"), std::string::npos) << text;
 }
 
 TEST(Communicator, OfEachKindOfGroup) {

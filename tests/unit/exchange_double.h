@@ -101,6 +101,11 @@ class ExchangeHall {
   }
 
   Result<RankValues> read(Rank rank, const Allgather& round, const Meeting& meeting) {
+    if (round.refusal) return fail(*round.refusal);
+    for (const Rank other : round.read) {
+      const auto& refusal = meeting.came[other]->refusal;
+      if (refusal) return fail(refusal->code, cat({describe_rank(layout_, other), ": ", refusal->message}));
+    }
     for (Rank other = 0; other < layout_.size(); ++other) {
       if (meeting.came[other]->purpose == round.purpose) continue;
       return fail(ErrorCode::kDisagreement,

@@ -44,10 +44,20 @@ TEST(TaggedValue, RefusesOtherText) {
   for (std::size_t length = 0; length <= text.find('\n'); ++length) {
     EXPECT_FALSE(decode_tagged_value(text.substr(0, length))) << length;
   }
-  for (const auto* other : {"1\t2\t3\t0\t-4\tx\t\n", "1\t2\t3\t0\tx\t\n", "1\t2\t3\t2\t4\tx\t\n",
-                            "4294967296\t2\t3\t0\t4\tx\t\n", "\n", "   \n"}) {
+  for (const auto* other : {"1\t2\t3\t0\t-4\tx\t\t0\t\n", "1\t2\t3\t0\t4\tx\t\n", "1\t2\t3\t2\t4\tx\t\t0\t\n",
+                            "1\t2\t3\t0\t4\tx\t\t99\t\n", "4294967296\t2\t3\t0\t4\tx\t\t0\t\n", "\n", "   \n"}) {
     EXPECT_FALSE(decode_tagged_value(other)) << other;
   }
+}
+
+TEST(TaggedValue, OfARankThatRefusesHasItsReason) {
+  CallTag refused = kTag;
+  refused.refusal = "70000 bytes are too many";
+  refused.code = ErrorCode::kLimit;
+  const auto text = encode_tagged_value(refused, "");
+  const auto error = disagreement(block_layout(2, 2), 3, decode_tagged_value(text)->tag, kTag);
+  EXPECT_EQ(error.code, ErrorCode::kLimit);
+  EXPECT_EQ(error.message, "rank 3 (node002, local rank 1): 70000 bytes are too many");
 }
 
 TEST(TaggedValue, IsDescribedByWhatItIsFor) {

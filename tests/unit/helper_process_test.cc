@@ -1,6 +1,6 @@
 // The helper process: at its deadline nothing of the program's is touched.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/pmi/helper_process.h"
+#include "comm/helper/helper_process.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -32,9 +32,9 @@ TEST(HelperProcess, ThatIsLateDoesNotReadFromTheProgram) {
     constexpr std::string_view kText = "abcdefghijklmnopqrst";
     ASSERT_EQ(::write(ends[1], kText.data(), kText.size()), static_cast<ssize_t>(kText.size()));
     for (std::size_t i = 0; i < kText.size(); ++i) {
-      const auto answer = ask_helper({"request"}, {}, std::chrono::steady_clock::now());
-      ASSERT_FALSE(answer);
-      EXPECT_EQ(answer.error().code, ErrorCode::kTimeout);
+      const auto helper = HelperProcess::start({}, std::chrono::steady_clock::now());
+      ASSERT_FALSE(helper);
+      EXPECT_EQ(helper.error().code, ErrorCode::kTimeout);
     }
     char left[kText.size() + 1] = {};
     EXPECT_EQ(::recv(kHelperSocket, left, sizeof left, MSG_DONTWAIT), static_cast<ssize_t>(kText.size())) << left;

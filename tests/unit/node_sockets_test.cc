@@ -29,9 +29,11 @@ using std::chrono::steady_clock;
 
 Deadline in_an_hour() { return steady_clock::now() + std::chrono::hours(1); }
 
+const std::string kName = "node_sockets_test." + std::to_string(::getpid());
+
 TEST(NodeBarrier, ReleasesAllAtOnce) {
-  const auto barrier = NodeBarrier::open();
-  ASSERT_FALSE(barrier.name().empty());
+  const auto barrier = NodeBarrier::open(kName);
+  ASSERT_FALSE(kName.empty());
   std::atomic<int> released = 0;
   std::atomic<bool> is_early = false;
   std::vector<std::thread> guests;
@@ -39,7 +41,7 @@ TEST(NodeBarrier, ReleasesAllAtOnce) {
     guests.emplace_back([&, is_last = i == 7] {
       if (is_last) std::this_thread::sleep_for(milliseconds(50));
       if (is_last) is_early = released != 0;
-      if (NodeBarrier::wait(barrier.name(), in_an_hour())) ++released;
+      if (NodeBarrier::wait(kName, in_an_hour())) ++released;
     });
   }
   EXPECT_TRUE(barrier.lead(8, in_an_hour()));
@@ -49,10 +51,10 @@ TEST(NodeBarrier, ReleasesAllAtOnce) {
 }
 
 TEST(NodeBarrier, EndsAtTheDeadlineIfOneIsMissing) {
-  const auto barrier = NodeBarrier::open();
+  const auto barrier = NodeBarrier::open(kName);
   const auto late = in_an_hour();
   bool released = true;
-  std::thread guest([&] { released = NodeBarrier::wait(barrier.name(), late); });
+  std::thread guest([&] { released = NodeBarrier::wait(kName, late); });
   EXPECT_FALSE(barrier.lead(2, steady_clock::now() + milliseconds(100)));
   guest.join();  // its wait ends with the host's
   EXPECT_FALSE(released);
@@ -60,7 +62,7 @@ TEST(NodeBarrier, EndsAtTheDeadlineIfOneIsMissing) {
 
 TEST(NodeBarrier, FailsAtOnceWithoutAHost) {
   const auto late = in_an_hour();
-  for (const auto& name : {NodeBarrier::open().name(), std::string(), std::string(500, 'x')}) {
+  for (const auto& name : {kName, std::string(), std::string(500, 'x')}) {
     EXPECT_FALSE(NodeBarrier::wait(name, late)) << name;
   }
 }
@@ -68,14 +70,14 @@ TEST(NodeBarrier, FailsAtOnceWithoutAHost) {
 // The connection of a rank that cannot be accepted stays, and poll(2) reports it again and again. A call without an end
 // is ended by SIGALRM, which fails the test.
 TEST(NodeBarrier, EndsAtOnceWithoutADescriptor) {
-  auto barrier = NodeBarrier::open();
+  auto barrier = NodeBarrier::open(kName);
   rlimit limits{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limits), 0);
   const int next = Descriptor(::dup(STDOUT_FILENO)).get();
   const rlimit one_more{static_cast<rlim_t>(next) + 1, limits.rlim_max};
   std::atomic<bool> is_limited = false;
   // It begins before: the sanitizer takes descriptors when a thread begins.
-  std::thread guest([&, name = barrier.name()] {
+  std::thread guest([&, name = kName] {
     while (!is_limited) std::this_thread::yield();
     EXPECT_FALSE(NodeBarrier::wait(name, in_an_hour()));
   });
@@ -110,11 +112,11 @@ bool is_closed_by_other_side(const Descriptor& socket) {
 // there before, so that a wait without a clock would take each of them in turn.
 TEST(NodeBarrier, TakesNoStrangerAfterTheDeadline) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  const auto barrier = NodeBarrier::open();
+  const auto barrier = NodeBarrier::open(kName);
   std::vector<Descriptor> strangers;
   std::thread([&] {
     become_nobody();
-    for (int i = 0; i < 50; ++i) strangers.push_back(connect_as_stranger(barrier.name()));
+    for (int i = 0; i < 50; ++i) strangers.push_back(connect_as_stranger(kName));
   }).join();
   EXPECT_FALSE(barrier.lead(1, steady_clock::now()));
   EXPECT_EQ(std::count_if(strangers.begin(), strangers.end(), is_closed_by_other_side), 0);

@@ -54,8 +54,11 @@ const char* to_string(GroupKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-// The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares itself with
-// the ranks of its node and with the roots of its group, and reads no others.
+// A rank of a larger group compares the ranks of its node alone: each value is a question to the server.
+constexpr std::size_t kMostCompared = 512;
+
+// The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares all ranks
+// of its group, so that all get the same error at once, and reads the ids of the roots.
 class IdRound {
  public:
   // `call`: what is made, for messages. `options.roots`: 1 to the size of the group. `gpu`: that this rank will use;
@@ -70,6 +73,12 @@ class IdRound {
         call_(call) {
     spec_.gpu = gpu;
     if (is_outside()) return;
+    compared_ = group_.ranks;
+    std::sort(compared_.begin(), compared_.end());
+    if (compared_.size() > kMostCompared) {
+      const auto node = layout_.place(self()).node;
+      std::erase_if(compared_, [&](Rank rank) { return layout_.place(rank).node != node; });
+    }
     spec_.roots = options.roots;
     const auto size = static_cast<std::uint32_t>(group_.ranks.size());
     for (std::uint32_t root = 0; root < spec_.roots; ++root) {
@@ -140,7 +149,7 @@ class IdRound {
     round.value = write_record(spec_);
     round.deadline = deadline_;
     // In another rank's list a rank that refuses may be a root.
-    round.is_for_step = !is_outside() && (is_root() || refusal_);
+    round.is_for_step = !is_outside() && (is_root() || refusal_ || group_.ranks.size() <= kMostCompared);
     if (is_outside()) return round;
     if (is_root()) {
       round.value.reserve(round.value.size() + 1 + kIdSize);  // appending must leave no copy of the id in freed memory
@@ -148,8 +157,7 @@ class IdRound {
     }
     if (refusal_) return round;  // reads none: what are roots by its own list may be none by the others'
     round.read = roots_;
-    const auto local = layout_.ranks_on(layout_.place(self()).node);
-    round.read.insert(round.read.end(), local.begin(), local.end());
+    round.read.insert(round.read.end(), compared_.begin(), compared_.end());
     return round;
   }
 
@@ -160,30 +168,35 @@ class IdRound {
   Ids judge(const RankValues& values) const {
     if (refusal_) return fail(*refusal_);
     if (is_outside()) return std::vector<nccl::UniqueId>();
-    const auto status = check_node(std::span(values).subspan(roots_.size()));
+    const auto status = check_members(std::span(values).subspan(roots_.size()));
     if (!status) return fail(status.error());
     return take_ids(values);
   }
 
-  // All pairs of the node, also those without this rank: if two other ranks have one GPU, no rank may wait in NCCL.
-  Status check_node(std::span<const std::string> values) const {
-    const auto ranks = layout_.ranks_on(layout_.place(self()).node);
+  // All pairs, also those without this rank: if two other ranks have one GPU, no rank may wait in NCCL.
+  Status check_members(std::span<const std::string> values) const {
     std::vector<MemberSpec> members;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      if (std::find(group_.ranks.begin(), group_.ranks.end(), ranks[i]) == group_.ranks.end()) continue;
+    for (std::size_t i = 0; i < compared_.size(); ++i) {
       const auto spec = spec_in(values[i]);
+      if (values[i].empty()) return fail(without_id(compared_[i]));
       if (!spec) {
         return fail(ErrorCode::kDisagreement,
-                    cat({describe_rank(layout_, ranks[i]), " uses another version of libbootstrap than ",
+                    cat({describe_rank(layout_, compared_[i]), " uses another version of libbootstrap than ",
                          describe_rank(layout_, self()), "; install the same version on all nodes"}));
       }
-      const MemberSpec other{ranks[i], *spec};
+      const MemberSpec other{compared_[i], *spec};
       for (const auto& member : members) {
         if (auto status = compare(layout_, member, other); !status) return status;
       }
       members.push_back(other);
     }
     return {};
+  }
+
+  Error without_id(Rank rank) const {
+    return {ErrorCode::kDisagreement,
+            cat({describe_rank(layout_, rank), " provided no unique id, and ", describe_rank(layout_, self()),
+                 " expects one from it: all members of a communicator must pass the same ranks and roots"})};
   }
 
   Ids take_ids(const RankValues& values) const {
@@ -194,10 +207,7 @@ class IdRound {
       const auto spec = spec_in(text);
       Status status;
       if (!spec || (spec->refusal.empty() && text.size() != at + 1 + kIdSize)) {
-        status =
-            fail(ErrorCode::kDisagreement,
-                 cat({describe_rank(layout_, roots_[i]), " provided no unique id, and ", describe_rank(layout_, self()),
-                      " expects one from it: all members of a communicator must pass the same ranks and roots"}));
+        status = fail(without_id(roots_[i]));
       } else if (roots_[i] != self()) {
         status = compare(layout_, {self(), spec_}, {roots_[i], *spec});
       }
@@ -216,12 +226,23 @@ class IdRound {
   std::optional<Error> refusal_;
   Deadline deadline_;
   std::string call_;
-  std::vector<Rank> roots_;  // of the step, in order of root
+  std::vector<Rank> roots_;     // of the step, in order of root
+  std::vector<Rank> compared_;  // ascending
   nccl::UniqueId id_{};
   RankSpec spec_;
 };
 
 // Groups of one call differ in size, such as the last node's: each has as many roots as it can.
+std::optional<Error> refuse_roots(const Layout& layout, const Group& group, std::uint32_t roots) {
+  const std::size_t most = group.kind == GroupKind::kNode    ? layout.most_on_a_node()
+                           : group.kind == GroupKind::kCross ? layout.node_count()
+                           : group.ranks.empty()             ? layout.size()
+                                                             : group.ranks.size();
+  if (roots <= most) return std::nullopt;
+  return Error{ErrorCode::kInvalid, cat({std::to_string(roots), " roots requested for a communicator of ",
+                                         std::to_string(most), " ranks; the most is one for each rank"})};
+}
+
 std::uint32_t roots_of(const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options) {
   const auto size = static_cast<std::uint32_t>(group.ranks.size());
   return options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, std::max(size, 1U));
@@ -299,6 +320,7 @@ Ids exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& g
 
 Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
                                      const nccl::Functions& nccl, CommunicatorOptions options) {
+  if (!options.refusal) options.refusal = refuse_roots(layout, group, options.roots);
   options.roots = roots_of(group, nccl, options);
   CurrentGpu gpu{.ordinal = -1, .id = {}};
   if (!options.refusal && !group.ranks.empty()) {
@@ -326,6 +348,7 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
                             // CUDA's current device belongs to a thread, and another thread calls NCCL.
                             .device = options.device >= 0 ? options.device : gpu.ordinal,
                             .nonblocking = options.nonblocking,
+                            .config = options.config,
                             .deadline = options.deadline,
                             .exchange = group.ranks.size() > 1 ? &exchange : nullptr});
 }

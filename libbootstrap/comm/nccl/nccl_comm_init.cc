@@ -65,7 +65,7 @@ class Init {
 
   const char* name() const {
     if (roots_ > 1) return "ncclCommInitRankScalable";
-    return call_.nonblocking ? "ncclCommInitRankConfig" : "ncclCommInitRank";
+    return call_.nonblocking || !call_.config.empty() ? "ncclCommInitRankConfig" : "ncclCommInitRank";
   }
 
   Error too_late() const {
@@ -108,13 +108,16 @@ class Init {
   }
 
   nccl::ResultCode start(nccl::Comm* comm) {
-    nccl::Config config;
-    config.blocking = call_.nonblocking ? 0 : 1;
+    nccl::Config plain;
+    plain.blocking = call_.nonblocking ? 0 : 1;
+    void* const config = call_.config.empty() ? static_cast<void*>(&plain) : call_.config.data();
     const auto& nccl = call_.nccl;
     if (roots_ > 1) {
-      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, call_.ids.data(), &config);
+      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, call_.ids.data(), config);
     }
-    if (call_.nonblocking) return nccl.init_rank_config(comm, ranks(), call_.ids.front(), rank(), &config);
+    if (config != &plain || call_.nonblocking) {
+      return nccl.init_rank_config(comm, ranks(), call_.ids.front(), rank(), config);
+    }
     return nccl.init_rank(comm, ranks(), call_.ids.front(), rank());
   }
 

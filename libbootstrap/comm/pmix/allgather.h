@@ -1,16 +1,13 @@
-// The tasks of a PMIx worker's thread, their times, the allgather of one round, and the query for missing ranks.
+// The allgather of one round over PMIx, its times, and the query for missing ranks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <string>
 #include <vector>
 
-#include "comm/exchange.h"
+#include "comm/exchange_engine.h"
 #include "comm/pmix/pmix_session.h"
-#include "core/exchange/exchanged_values.h"
 #include "core/exchange/missing_ranks.h"
-#include "core/exchange/pmix_environment.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -21,52 +18,32 @@ inline constexpr auto kReadTime = std::chrono::seconds(5);
 // silent, and then close its session.
 inline constexpr auto kQueryTime = std::chrono::milliseconds(1000);
 inline constexpr auto kLeaveTime = std::chrono::milliseconds(800);
-// After this time in a fence, or before it, a rank announces itself under a name of this round, for other ranks'
-// queries for missing ranks; well below kQueryTime, so that a query finds ranks that have just begun, too.
-inline constexpr auto kAnnounceTime = std::chrono::milliseconds(400);
-
 // In larger steps a query names only the ranks of its own node and one of each other node: the names of all ranks would
 // travel to every node in every round.
 inline constexpr std::size_t kMaxCalledRanks = 4096;
 
-// What a rank does in one session with its server, in a round or after it.
-struct RoundTask {
-  RoundTask(const Layout& of_step, Rank self, const PmixServer& of_node, const CallTag& of_round)
-      : layout(of_step), rank(self), server(of_node), tag(of_round) {}
+// A rank that has put it has given up the call in its tag, or has ended after it: then its helper puts it.
+inline constexpr const char* kGivenUpKey = "bootstrap.given_up";
+inline constexpr const char* kEndedKey = "bootstrap.ended";
+
+// A round of a rank, in a session with its server.
+struct PmixRound {
+  const StepRank& self;
+  const PmixServer& server;
+  const PmixSession& session;
+  const CallTag& tag;
 
   // "bootstrap.end.7": the key of a value of this round alone.
   std::string key_of(const char* kind) const { return cat({"bootstrap.", kind, ".", std::to_string(tag.sequence)}); }
-
-  Layout layout;
-  Rank rank;
-  PmixServer server;
-  CallTag tag;  // of the round
-
-  // True once only the server can delay the task.
-  std::atomic<bool> is_connected{false};
-  std::atomic<bool> has_result{false};
 };
 
-struct AllgatherTask : RoundTask {
-  using RoundTask::RoundTask;
-  ~AllgatherTask();  // wipes the values, which may be unique ids
-  AllgatherTask(const AllgatherTask&) = delete;
-  AllgatherTask& operator=(const AllgatherTask&) = delete;
-
-  Allgather round;
-
-  // The worker writes it before has_result, and not later: closing the session may take longer.
-  Result<RankValues> result = fail(ErrorCode::kUnavailable, "the call did not run");
-};
-
-void run_allgather(AllgatherTask& job);
+Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round);
 
 // The missing ranks of those that are `wanted` (in order of rank). Takes kQueryTime, and up to 2 kAnswerTime more if
 // the server does not answer; less if no rank is missing.
-MissingRanks find_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted);
+MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted);
 
 // The same as an error: with the missing ranks, or a disagreement with one of them.
-Error explain_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted,
-                            const Error& what);
+Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted, const Error& what);
 
 }  // namespace bootstrap

@@ -40,11 +40,15 @@ std::vector<Rank> ranks_of(const std::vector<Wanted>& wanted) {
 
 class MissingRankQuery {
  public:
-  MissingRankQuery(const PmixSession& session, const RoundTask& job)
-      : session_(session), job_(job), is_here_(job.layout.size()), elsewhere_(job.layout.size()) {}
+  explicit MissingRankQuery(const PmixRound& call)
+      : call_(call),
+        session_(call.session),
+        layout_(call.self.layout),
+        is_here_(layout_.size()),
+        elsewhere_(layout_.size()) {}
 
   MissingRanks find_missing(const std::vector<Wanted>& wanted) {
-    const bool from_slurm = !job_.server.from_mpirun;
+    const bool from_slurm = !call_.server.from_mpirun;
     std::vector<Wanted> near;
     std::vector<Wanted> far;
     for (const Wanted& one : wanted) (one.is_remote ? far : near).push_back(one);
@@ -64,6 +68,21 @@ class MissingRankQuery {
     return rest;
   }
 
+  // Of those that are `absent`: the ranks that have given up an earlier call, and make no further one.
+  std::map<Rank, CallTag> find_given_up(const std::vector<Rank>& absent) const {
+    std::vector<Wanted> wanted;
+    std::map<Rank, CallTag> found;
+    if (server_ != ServerState::kAnswers) return found;
+    const auto own_node = layout_.place(call_.self.rank).node;
+    for (const Rank rank : absent) wanted.push_back({rank, kGivenUpKey, layout_.place(rank).node != own_node});
+    (void)session_.read(wanted, steady_clock::now() + kAnswerTime, true, [&](Rank rank, const std::string& text) {
+      const auto value = decode_tagged_value(text);
+      if (value && value->tag.id == call_.tag.id) found[rank] = value->tag;
+      return true;
+    });
+    return found;
+  }
+
   // The other call that the rank makes.
   const std::optional<CallTag>& elsewhere(Rank rank) const { return elsewhere_[rank]; }
 
@@ -72,9 +91,9 @@ class MissingRankQuery {
   void ask(const std::vector<Wanted>& wanted, Deadline until) {
     auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
       const auto value = decode_tagged_value(text);
-      if (value && value->tag == job_.tag) {
+      if (value && value->tag == call_.tag) {
         is_here_[rank] = true;
-      } else if (value && value->tag.id == job_.tag.id) {
+      } else if (value && value->tag.id == call_.tag.id) {
         elsewhere_[rank] = value->tag;
       }
       return is_here_[rank];
@@ -97,7 +116,7 @@ class MissingRankQuery {
 
   void ask_in_turns(const std::vector<Wanted>& far) {
     std::map<NodeIndex, std::vector<Wanted>> of_node;
-    for (const Wanted& one : far) of_node[job_.layout.place(one.rank).node].push_back(one);
+    for (const Wanted& one : far) of_node[layout_.place(one.rank).node].push_back(one);
     std::vector<NodeIndex> nodes;
     nodes.reserve(of_node.size());
     for (const auto& [node, questions] : of_node) nodes.push_back(node);
@@ -145,22 +164,22 @@ class MissingRankQuery {
 
   // True for the lowest rank that has joined on this node.
   bool leads_its_node() const {
-    const auto own = job_.layout.ranks_on(job_.layout.place(job_.rank).node);
-    return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < job_.rank && is_here_[rank]; });
+    const auto own = layout_.ranks_on(layout_.place(call_.self.rank).node);
+    return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < call_.self.rank && is_here_[rank]; });
   }
 
   // If a node gave no answer at all, its ranks may have joined: its server may be silent, too, or the network cut or
   // slow.
   MissingRanks sort_out(const std::vector<Wanted>& wanted) const {
     MissingRanks absence{{}, silencers_, {}, server_};
-    std::vector<bool> has_answered(job_.layout.node_count());
-    has_answered[job_.layout.place(job_.rank).node] = true;
+    std::vector<bool> has_answered(layout_.node_count());
+    has_answered[layout_.place(call_.self.rank).node] = true;
     for (Rank rank = 0; rank < is_here_.size(); ++rank) {
-      if (is_here_[rank] || elsewhere_[rank]) has_answered[job_.layout.place(rank).node] = true;
+      if (is_here_[rank] || elsewhere_[rank]) has_answered[layout_.place(rank).node] = true;
     }
-    const auto own_node = job_.layout.place(job_.rank).node;
+    const auto own_node = layout_.place(call_.self.rank).node;
     for (const Rank rank : ranks_of(absent_of(wanted))) {
-      const auto node = job_.layout.place(rank).node;
+      const auto node = layout_.place(rank).node;
       const bool is_near = node == own_node;
       if ((server_ == ServerState::kAnswers && has_answered[node]) || (is_near && are_near_asked_)) {
         absence.missing.push_back(rank);
@@ -171,8 +190,9 @@ class MissingRankQuery {
     return absence;
   }
 
+  const PmixRound& call_;
   const PmixSession& session_;
-  const RoundTask& job_;
+  const Layout& layout_;
   const Deadline start_ = steady_clock::now();
   const Deadline deadline_ = start_ + kQueryTime;
   std::vector<bool> is_here_;                      // by rank
@@ -184,27 +204,32 @@ class MissingRankQuery {
 
 }  // namespace
 
-MissingRanks find_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted) {
-  return MissingRankQuery(session, job).find_missing(wanted);
+MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted) {
+  return MissingRankQuery(call).find_missing(wanted);
 }
 
-Error explain_missing_ranks(const PmixSession& session, const RoundTask& job, const std::vector<Wanted>& wanted,
-                            const Error& what) {
-  MissingRankQuery query(session, job);
-  const auto absence = query.find_missing(wanted);
+Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted, const Error& what) {
+  MissingRankQuery query(call);
+  auto absence = query.find_missing(wanted);
   const auto absent = ranks_of(query.absent_of(wanted));
   for (const Rank rank : absent) {
     const auto& other = query.elsewhere(rank);
-    if (other && other->sequence >= job.tag.sequence) return disagreement(job.layout, rank, *other, job.tag);
+    if (other && other->sequence >= call.tag.sequence) return disagreement(call.self.layout, rank, *other, call.tag);
   }
   if (absent.empty()) {
     return {what.code,
             cat({what.message, ", but all have joined it by now: the network is slow",
-                 job.server.from_mpirun ? ""
-                                        : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
-                                          "errors of the step)"})};
+                 call.server.from_mpirun ? ""
+                                         : ", or slurmstepd lost a message (look for \"Connection reject\" in the "
+                                           "errors of the step)"})};
   }
-  return {what.code, cat({what.message, "; ", describe_missing_ranks(job.layout, absence)})};
+  auto text = what.message;
+  for (const auto& [rank, tag] : query.find_given_up(absent)) {
+    text += cat({"; ", describe_rank(call.self.layout, rank), " gave up ", describe(tag), " before"});
+    for (auto* const list : {&absence.missing, &absence.silencers, &absence.unheard}) std::erase(*list, rank);
+  }
+  if (absence.is_empty()) return {what.code, text};
+  return {what.code, cat({text, "; ", describe_missing_ranks(call.self.layout, absence)})};
 }
 
 }  // namespace bootstrap

@@ -25,7 +25,20 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::size_t kNameAt = offsetof(sockaddr_un, sun_path);
+// Of a socket without a file: a zero is in front of its name (unix(7), "abstract").
+class Address {
+ public:
+  explicit Address(std::string_view name) : size_(std::min(name.size(), sizeof address_.sun_path - 1)) {
+    address_.sun_family = AF_UNIX;
+    std::memcpy(address_.sun_path + 1, name.data(), size_);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address_); }
+  socklen_t length() const { return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size_); }
+
+ private:
+  sockaddr_un address_{};
+  std::size_t size_;
+};
 
 // Another user's process that guesses the name could make the barrier end too early.
 bool is_same_user(int descriptor) {
@@ -36,33 +49,25 @@ bool is_same_user(int descriptor) {
 
 // Of a Unix socket, whose connect(2) waits while the queue of the other side is full, and anybody can fill that.
 // SO_SNDTIMEO ends this wait, too (unix_stream_connect() in net/unix/af_unix.c); zero would be no limit.
-bool connect_until(int socket, const sockaddr_un& address, socklen_t length, Deadline deadline) {
+bool connect_until(int socket, const Address& address, Deadline deadline) {
   do {
     const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Deadline::clock::now()).count();
     if (left <= 0) return false;
     const timeval limit{.tv_sec = left / 1'000'000, .tv_usec = left % 1'000'000};
     if (::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) return false;
-    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return true;
+    if (::connect(socket, address.get(), address.length()) == 0) return true;
   } while (errno == EINTR);
   return false;
 }
 
 }  // namespace
 
-NodeBarrier NodeBarrier::open() {
+NodeBarrier NodeBarrier::open(const std::string& name) {
   NodeBarrier barrier;
   barrier.descriptor_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int socket = barrier.descriptor_.get();
-  if (socket < 0) return {};
-  // Without a name the kernel chooses a free one (unix(7), autobind).
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  socklen_t length = sizeof address;
-  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), kNameAt) != 0 || ::listen(socket, SOMAXCONN) != 0 ||
-      ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 || length <= kNameAt + 1) {
-    return {};
-  }
-  barrier.name_.assign(address.sun_path + 1, length - kNameAt - 1);  // a zero before it marks a name without a file
+  const Address address(name);
+  if (::bind(socket, address.get(), address.length()) != 0 || ::listen(socket, SOMAXCONN) != 0) return {};
   return barrier;
 }
 
@@ -83,14 +88,9 @@ bool NodeBarrier::lead(std::uint32_t others, Deadline deadline) const {
 }
 
 bool NodeBarrier::wait(const std::string& name, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (name.empty() || name.size() >= sizeof address.sun_path) return false;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
   const Descriptor descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   char released = 1;
-  return descriptor.is_open() &&
-         connect_until(descriptor.get(), address, static_cast<socklen_t>(kNameAt + 1 + name.size()), deadline) &&
+  return descriptor.is_open() && connect_until(descriptor.get(), Address(name), deadline) &&
          is_same_user(descriptor.get()) && poll_until(descriptor.get(), POLLIN, deadline) &&
          ::recv(descriptor.get(), &released, 1, 0) == 1;
 }
@@ -100,14 +100,14 @@ namespace {
 // True if both ends are on this node. Most servers use the loopback address, but mpirun from Open MPI 5 on uses one
 // that other nodes reach.
 bool is_connection_to(int descriptor, std::uint16_t port) {
-  union Address {
+  union Ends {
     sockaddr any;
     sockaddr_in ipv4;  // the port of sockaddr_in6 is at the same place
     sockaddr_in6 ipv6;
   };
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
-  Address own{};
-  Address peer{};
+  Ends own{};
+  Ends peer{};
   socklen_t length = sizeof own;
   if (::getsockname(descriptor, &own.any, &length) != 0) return false;
   if (own.any.sa_family != AF_INET && own.any.sa_family != AF_INET6) return false;

@@ -14,13 +14,13 @@
 
 namespace bootstrap {
 
-// The ranks of one node wait for each other without PMIx, over a Unix socket without a file: the kernel chooses a free
-// name, and removes it with the process. Ranks in other network namespaces fail at once.
+// The ranks of one node wait for each other without PMIx, over a Unix socket without a file, which the kernel removes
+// with its process. Ranks in other network namespaces fail at once.
 class NodeBarrier {
  public:
-  // One rank of the node opens it and passes its name to the others; empty if the system refuses.
-  static NodeBarrier open();
-  const std::string& name() const { return name_; }
+  // One rank of the node opens it, under a name that only the ranks of this node and step use. Without effect where the
+  // name is taken.
+  static NodeBarrier open(const std::string& name);
 
   // Waits until that many others have joined, and releases them. False if fewer have joined before the deadline.
   bool lead(std::uint32_t others, Deadline deadline) const;
@@ -30,7 +30,6 @@ class NodeBarrier {
 
  private:
   Descriptor descriptor_;
-  std::string name_;
 };
 
 using Sockets = std::vector<ino_t>;

@@ -4,16 +4,15 @@
 
 #include <dlfcn.h>
 #include <pmix.h>
-#include <pthread.h>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
 
+#include "comm/exchange_engine.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
@@ -115,8 +114,12 @@ std::string short_version(const char* text) {
 }  // namespace
 
 bool Answer::wait_until(Deadline deadline) const {
+  if (released_in_waits != nullptr) released_in_waits->unlock();
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_until(lock, deadline, [this] { return state_->is_there; });
+  const bool is_there = state_->changed.wait_until(lock, deadline, [this] { return state_->is_there; });
+  lock.unlock();
+  if (released_in_waits != nullptr) released_in_waits->lock();
+  return is_there;
 }
 
 Code Answer::code() const {
@@ -132,7 +135,6 @@ std::optional<std::string> Answer::take_bytes() const {
 
 Result<const Client*> Client::open() {
   void* library = ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
-  const bool was_in_process = library != nullptr;
   const auto file = trusted_settings(process_environment()).pmix_file.value;
   const char* const name = file.empty() ? kLibrary : file.c_str();
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -158,7 +160,6 @@ Result<const Client*> Client::open() {
   auto* client = new Client;
   client->version_ = short_version(functions->get_version());
   client->functions_ = functions.release();
-  client->was_in_process_ = was_in_process;
   return client;
 }
 
@@ -172,8 +173,6 @@ Result<const Client*> Client::load() {
   return opened;
 }
 
-bool Client::may_serve_others() const { return was_in_process_ || is_mpi_loaded(); }
-
 // For a value of a rank of this node without a fence. PMIx 4 with ds21 reads the server's memory each time; hash, which
 // all other versions use and 4 can be set to, has a table in each session.
 bool Client::keeps_what_it_read() const {
@@ -184,30 +183,7 @@ bool Client::keeps_what_it_read() const {
 
 bool Client::is_initialized() const { return functions_->initialized() != 0; }
 
-namespace {
-
-// libpmix before openpmix #4017 (2026) keeps a thread-specific key of each session, and a process has 1,024. The last
-// ones stay free for libraries that the program loads later.
-constexpr std::size_t kSparedKeys = 64;
-
-bool has_keys_to_spare() {
-  std::array<pthread_key_t, kSparedKeys> keys;
-  std::size_t count = 0;
-  while (count < keys.size() && pthread_key_create(&keys[count], nullptr) == 0) ++count;
-  std::for_each(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), pthread_key_delete);
-  return count == keys.size();
-}
-
-}  // namespace
-
 Result<Client::Identity> Client::init(std::string_view whose) const {
-  if (!is_initialized() && !has_keys_to_spare()) {
-    return fail(
-        ErrorCode::kLimit,
-        cat({"PMIx ", version_, " uses up one of the 1,024 thread-specific keys of a process in each session with ",
-             whose, " server, and fewer than ", std::to_string(kSparedKeys),
-             " are left; make fewer exchanges, such as one that creates a communicator for all later calls"}));
-  }
   pmix_proc_t self;
   std::memset(&self, 0, sizeof self);
   const Code code = functions_->init(&self, nullptr, 0);
@@ -267,6 +243,16 @@ std::string Client::describe(Code code) const {
 }  // namespace bootstrap::pmix
 
 namespace bootstrap {
+
+bool has_own_pmix() {
+  if (!is_loaded("libpmix")) return false;  // dlopen(3) would look into files
+  void* const library = ::dlopen(pmix::kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
+  decltype(&PMIx_Initialized) initialized = nullptr;
+  const bool has_session =
+      library != nullptr && find_symbol(library, "PMIx_Initialized", initialized) && initialized() != 0;
+  if (library != nullptr) (void)::dlclose(library);
+  return has_session;
+}
 
 Result<std::string> pmix_version() {
   const auto client = pmix::Client::load();

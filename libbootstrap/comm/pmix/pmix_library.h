@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,7 +40,6 @@ class Client {
   static Result<const Client*> load();
 
   const std::string& version() const { return version_; }  // "4.2.2"
-  bool may_serve_others() const;                           // MPI or the program may use it, before, now or later
   bool keeps_what_it_read() const;                         // a session returns old values after a new one was put
   bool is_initialized() const;                             // other code in this process has a session open
 
@@ -65,7 +65,9 @@ class Client {
 
   const Functions* functions_ = nullptr;
   std::string version_;
-  bool was_in_process_ = false;
 };
+
+// If set, a wait for an answer unlocks it, which its caller has locked, and locks it again at its end.
+inline std::mutex* released_in_waits = nullptr;
 
 }  // namespace bootstrap::pmix

@@ -1,4 +1,4 @@
-// One session of this rank with the PMIx server of its node: opened, used and closed on a worker's thread.
+// One session of this rank with the PMIx server of its node.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmix/pmix_session.h"
 
@@ -51,7 +51,7 @@ void PmixSession::end_kept() noexcept {
   }
 }
 
-Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank) {
+Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, bool may_follow_another) {
   const auto client = pmix::Client::load();
   if (!client) return fail(client.error());
   if (server.from_mpirun) {
@@ -63,6 +63,7 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank) {
   auto self = (*client)->init(server.from_mpirun ? kMpiruns : "Slurm's");
   if (!self) return fail(self.error());
   PmixSession session(*client, std::move(*self), is_shared);
+  session.may_follow_another_ = may_follow_another && !is_shared;
   if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);
   if (is_shared && !others.empty()) session.seen_port_ = server.port;
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
@@ -83,10 +84,16 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
   auto pause = std::chrono::milliseconds(2);
   Values values(wanted.size());
   std::vector<std::optional<pmix::Answer>> open(wanted.size());
+  // With hash each is a message to the server and back, and TCP holds the second of two answers back until the first is
+  // acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, there is one at a time.
+  bool is_one_at_a_time = client_->keeps_what_it_read();
   while (true) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const Wanted& one = wanted[i];
-      if (!values[i] && !open[i]) open[i] = client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote));
+      if (values[i] || open[i]) continue;
+      open[i] = client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote));
+      is_one_at_a_time =
+          is_one_at_a_time && open[i]->wait_until(std::min(deadline, Deadline::clock::now() + kPatience));
     }
     const auto now = std::chrono::steady_clock::now();
     bool is_refused = false;

@@ -1,4 +1,4 @@
-// One session of this rank with the PMIx server of its node: opened, used and closed on a worker's thread.
+// One session of this rank with the PMIx server of its node.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,15 +35,15 @@ inline constexpr auto kAnswerTime = std::chrono::milliseconds(250);
 class PmixSession {
  public:
   // May block forever, like close() and the destructor of an open session. With mpirun's server the first session of a
-  // process keeps the connection, and the later ones share it.
-  static Result<PmixSession> open(const PmixServer& server, Rank rank);
+  // process keeps the connection, and the later ones share it. `may_follow_another`: other code of this rank may have
+  // closed a session a moment ago.
+  static Result<PmixSession> open(const PmixServer& server, Rank rank, bool may_follow_another);
 
   const pmix::Client& client() const { return *client_; }
 
   // True if MPI, or the program, has a session open, which this one is a part of; it caches what it has read.
   bool is_shared() const { return is_shared_; }
-  // True if other code in this process may have closed a session a moment ago.
-  bool may_follow_another() const { return client_->may_serve_others() && !is_shared_; }
+  bool may_follow_another() const { return may_follow_another_; }
 
   // The values that were there before the deadline, in the order of `wanted`. Asks again while a server has none, or an
   // old one that `accept` refuses.
@@ -75,6 +75,7 @@ class PmixSession {
   std::unique_ptr<const pmix::Client, Finish> open_;
   pmix::Client::Identity self_;
   bool is_shared_;
+  bool may_follow_another_ = false;
   std::uint16_t seen_port_ = 0;  // of the server to which a shared session has a connection, if one was found
   ServerConnection connection_;  // of a session that is not shared
 };

@@ -12,7 +12,8 @@
 
 namespace bootstrap {
 static auto fields_of(CallTag& tag) {
-  return std::tie(tag.id.job, tag.id.step, tag.id.restart, tag.id.launcher, tag.sequence, tag.purpose);
+  return std::tie(tag.id.job, tag.id.step, tag.id.restart, tag.id.launcher, tag.sequence, tag.purpose, tag.refusal,
+                  tag.code);
 }
 
 std::string encode_tagged_value(const CallTag& tag, std::string_view bytes) {
@@ -32,6 +33,7 @@ std::string describe(const CallTag& tag) {
 }
 
 Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const CallTag& own) {
+  if (!others.refusal.empty()) return {others.code, cat({describe_rank(layout, rank), ": ", others.refusal})};
   return {ErrorCode::kDisagreement, cat({describe_rank(layout, rank), " calls ", describe(others), ", this rank calls ",
                                          describe(own), ": all ranks must make the same calls in the same order"})};
 }

@@ -15,12 +15,13 @@
 
 namespace bootstrap {
 
-// Key names are used again by later rounds: whatever stays in the server is sent with every later fence, and its time
-// grew from 4 to 110 ms over 300 rounds of 16 ranks with a key each. So the value names its round.
+// Which call of which step a value belongs to.
 struct CallTag {
   StepId id;
-  std::uint64_t sequence = 0;  // of this process; equal on all ranks since all make the same calls
-  std::string purpose;         // printable
+  std::uint64_t sequence = 0;            // of this process; equal on all ranks since all make the same calls
+  std::string purpose;                   // printable
+  std::string refusal = {};              // why this rank cannot take part; empty: it can
+  ErrorCode code = ErrorCode::kInvalid;  // of the refusal
 
   bool operator==(const CallTag&) const = default;
 };
@@ -37,7 +38,7 @@ std::optional<TaggedValue> decode_tagged_value(std::string_view text);
 // "'barrier' as its call number 4".
 std::string describe(const CallTag& tag);
 
-// `rank` is in another round than this one.
+// `rank` is in another round than this one, or refuses it.
 Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const CallTag& own);
 
 inline constexpr std::size_t kMaxPmiValue = 1024;  // PMI_MAX_VAL_LEN of Slurm, with the terminating NUL

@@ -19,6 +19,7 @@ enum class ErrorCode {
   kUnsupported,   // understood, and not possible here
   kLimit,         // larger than we are willing to handle
   kTimeout,       // not there when the deadline passed
+  kLast = kTimeout,
 };
 
 // `message` is one sentence without a trailing full stop: what was tried, with what, why it failed, what to do.

@@ -12,7 +12,13 @@
  * Opening a handle and reading from it sends, opens and changes nothing. Calls to other ranks are "collective": all
  * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
  * deadline and two seconds. Over PMIx (srun --mpi=pmix) an error names the missing ranks; in other steps the calls go
- * over PMI-1, which cannot. bootstrap(3) has what MPI and mpirun need.
+ * over PMI-1, which cannot. A rank that refuses a call (LIMIT, INVALID) takes part with its refusal: the ranks that
+ * read its value get the same error at once, and calls stay in step. After TIMEOUT or UNAVAILABLE all later calls of
+ * the rank fail at once, since ranks may count differently: start a new step. bootstrap(3) has what MPI and mpirun
+ * need.
+ *
+ * From the first such call to bootstrap_close a helper process of the rank has the session with Slurm. It ends with its
+ * rank, however that ends. A program that loads MPI or PMIx after that call closes its handles before it does.
  *
  * Threads: collective calls are made one at a time in a process, also on different handles, since all ranks need one
  * order; a second one waits for the first. All other calls may be made by any thread at any time, also on a handle
@@ -58,7 +64,7 @@ typedef enum bootstrap_status {
   BOOTSTRAP_ERROR_DISAGREEMENT = 3, /* Ranks differ in call, size or NCCL, two use one GPU, or variables disagree. */
   BOOTSTRAP_ERROR_UNAVAILABLE = 4,  /* The system, the PMIx server or NCCL failed, or a rank ended during the call. */
   BOOTSTRAP_ERROR_UNSUPPORTED = 5,  /* Not possible here, such as a collective call in a forked child. */
-  BOOTSTRAP_ERROR_LIMIT = 6,        /* Over 1,048,576 ranks, 64 KiB of a rank, 900 calls, or the limit of a variable. */
+  BOOTSTRAP_ERROR_LIMIT = 6,        /* Over 1,048,576 ranks, 64 KiB of a rank, or the limit of a variable. */
   BOOTSTRAP_ERROR_INTERNAL = 7,     /* Out of memory, or a bug. */
   BOOTSTRAP_ERROR_TIMEOUT = 8       /* A rank did not call, or NCCL did not finish, before the deadline. */
 } bootstrap_status_t;
@@ -109,9 +115,8 @@ BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t* job);
 /*
  * A small allgather, collective: `bytes` bytes (0 to 65,536, the same on all ranks) from `mine` of every rank arrive
  * in `all`, in order of rank; `all` has room for bytes * bootstrap_size() bytes. What is sent stays in Slurm's memory
- * on every node until the step ends: this is for ids and addresses, not for data. A process can make some 900
- * collective calls: libpmix, in all releases until 2026, keeps one of the 1,024 thread-specific keys of a process for
- * each session, and the last 64 are left to the program.
+ * on every node until the step ends, and each later call carries it, too: this is for ids and addresses, not for data,
+ * and for some hundred calls. Sizes are looked at before anything is copied.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all);
 
@@ -141,13 +146,16 @@ typedef struct bootstrap_unique_id {
 typedef struct bootstrap_comm_options {
   size_t struct_size; /* sizeof(bootstrap_comm_options_t) */
   int timeout_ms;     /* 0: as given to bootstrap_open */
-  int roots;          /* unique ids; 0: one for each 256 ranks from NCCL 2.23 on, else 1. The same on all ranks */
+  int roots;          /* unique ids; 0: one for each 256 ranks from NCCL 2.23 on, else 1. The same on all ranks, and
+                         not more than the largest group of the call has */
   int device;      /* CUDA ordinal to make current before; -1: bootstrap_device(), or the current one if that is -1 */
   int nonblocking; /* 0: later calls on the communicator block as usual. 1: the communicator is non-blocking, later
                       calls may return ncclInProgress, and one that does not come about is aborted */
+  const void* nccl_config; /* NULL, or an ncclConfig_t from NCCL_CONFIG_INITIALIZER: CTAs, commName, trafficClass and so
+                              on. It is copied; its `blocking` counts. What it points to lives as long as NCCL asks */
 } bootstrap_comm_options_t;
 #define BOOTSTRAP_COMM_OPTIONS_INIT \
-  { sizeof(bootstrap_comm_options_t), 0, 0, -1, 0 }
+  { sizeof(bootstrap_comm_options_t), 0, 0, -1, 0, 0 }
 
 struct ncclComm; /* ncclComm_t is a pointer to it */
 
@@ -178,6 +186,13 @@ BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, con
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group,
                                                            bootstrap_unique_id_t* ids, int count);
+
+/*
+ * The same for any ranks: `ranks` lists `size` of them, as for bootstrap_nccl_comm_ranks. A rank that is in no group
+ * gives size 0, and its `ids` stay as they are.
+ */
+BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_unique_ids_ranks(bootstrap_t* job, const int* ranks, int size,
+                                                                 bootstrap_unique_id_t* ids, int count);
 
 /*
  * One sentence about the last failure in this thread, "" if there was none. It belongs to the library and is valid

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "bootstrap/bootstrap.h"
-#include "comm/pmi/pmi1_helper.h"
+#include "comm/helper/helper_main.h"
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"
 

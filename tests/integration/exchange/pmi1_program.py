@@ -78,11 +78,11 @@ def main(words):
             failed = failed or bool(trouble)
             took = f"{1000 * (time.monotonic() - began):.0f} ms"
             say(f"rank {job.rank} {word} failed after {took}: {trouble}" if trouble else f"rank {job.rank} {word} right after {took}")
+    job.close()
     after, handlers_now = look()
     more = ", ".join(f"{name} {after[name] - before[name]}" for name in before)
     say(f"rank {job.rank} left: {more}, handlers {int(handlers_now != handlers)}, children {int(has_child())}, signals {len(signals)}, "
         f"alarm {int(signal.alarm(0) > ALARM / 2)}")
-    job.close()
     return failed
 
 

@@ -194,13 +194,13 @@ int main(int count, char** words) {
     }
   }
   const auto took = milliseconds_since(start);
-  const Files after = files_left_open(files);
-  (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %zu before and %zu after%s\n", rank,
-                    bootstrap_size(timed), options.rounds, took, files.size(), after.size(),
-                    changes(files, after).c_str());
-  (void)std::fflush(stdout);
+  const int size = bootstrap_size(timed);
   bootstrap_close(timed);
   if (untimed != timed) bootstrap_close(untimed);
+  const Files after = files_left_open(files);
+  (void)std::printf("rank %d of %d: %d rounds in %.1f ms, files %zu before and %zu after%s\n", rank, size,
+                    options.rounds, took, files.size(), after.size(), changes(files, after).c_str());
+  (void)std::fflush(stdout);
   if (rank == options.victim && options.before == options.rounds) suffer_soon(options.delay_ms);
   return 0;
 }

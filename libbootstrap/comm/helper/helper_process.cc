@@ -1,0 +1,368 @@
+// A process for work that must not run in the program: this file, started as a program, for as long as a rank asks it.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/helper/helper_process.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/util/text.h"
+#include "probe/deadline.h"
+#include "probe/files.h"
+#include "probe/secrets.h"
+
+namespace bootstrap {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::size_t kMaxMessage = std::size_t{1} << 36;  // 64 KiB of each of 1,048,576 ranks
+
+constexpr const char* kBegun = "begun";  // the first message of a helper
+
+// The process whose helper this is has ended. No program sends the last signal number by chance.
+constexpr int kPeerIsGone = 64;
+
+// How this code starts as a program: the library has an entry point (preload/constructor.cc), and the loader of this
+// process can run it.
+struct OwnProgram {
+  std::string program;
+  std::vector<std::string> arguments;
+};
+
+// The loader names each file but that of the program.
+bool is_in_programs_file(const void* code) {
+  Dl_info facts{};
+  void* file = nullptr;
+  return ::dladdr1(code, &facts, &file, RTLD_DL_LINKMAP) != 0 && *static_cast<const link_map*>(file)->l_name == '\0';
+}
+
+// From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
+// program has left. After an upgrade of the library it is the new file: its helper understands the same request.
+// Nothing where another user could have put that file there.
+std::string file_of(std::uintptr_t code) {
+  const Descriptor maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const auto text = read_whole(maps.get(), std::size_t{64} << 20).value_or("");
+  for (const auto line : split(text, '\n')) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    const auto first = std::from_chars(line.begin(), line.end(), begin, 16);
+    if (first.ptr == line.end() || std::from_chars(first.ptr + 1, line.end(), end, 16).ec != std::errc{}) continue;
+    if (code < begin || code >= end) continue;
+    std::string path(line.substr(std::min(line.find('/'), line.size())));
+    constexpr std::string_view kGone = " (deleted)";
+    if (!path.ends_with(kGone)) return path;
+    path.resize(path.size() - kGone.size());
+    return may_access(path, R_OK) && !distrust_of_writers(path).empty() ? "" : path;
+  }
+  return {};
+}
+
+Result<OwnProgram> own_program() {
+  const auto* const own_code = reinterpret_cast<const void*>(&own_program);
+  if (is_in_programs_file(own_code)) return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
+  auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code));
+  // Without a base the loader itself was started, as a program; or the program is static, and has no loader to name.
+  const auto base_of_loader = ::getauxval(AT_BASE);
+  const auto own_name = FileTree("").link_name("/proc/self/exe");
+  const bool is_loader = own_name.starts_with("ld-") || own_name.starts_with("ld64.");
+  auto loader = base_of_loader != 0 ? file_of(base_of_loader) : is_loader ? "/proc/self/exe" : "";
+  if (library.empty() || loader.empty()) {
+    return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
+  }
+  if (!may_access(library, R_OK)) {
+    return fail(ErrorCode::kUnavailable, "the file of libbootstrap was deleted after the program had loaded it");
+  }
+  return OwnProgram{std::move(loader), {"slurm-bootstrap-helper", std::move(library)}};
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> all;
+  all.reserve(texts.size() + 1);
+  for (auto& text : texts) all.push_back(text.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+std::vector<std::string> entries_of(const Environment& environment) {
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : environment.all()) {
+    if (name != "LD_PRELOAD") entries.push_back(cat({name, "=", value}));
+  }
+  return entries;
+}
+
+constexpr std::size_t kStackSize = 32768;
+constexpr int kShared = CLONE_VM | CLONE_VFORK;
+
+// For functions that return when the thread-local variables are no longer there.
+#define BOOTSTRAP_BARE __attribute__((no_stack_protector))
+
+// Duplicates a descriptor to a number above those that the helper opens anew: the program may have no standard output.
+Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1)); }
+
+// False at the deadline, or when the other end is gone.
+bool write_all(int socket, std::string_view text, Deadline deadline) {
+  while (!text.empty()) {
+    const auto size = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size > 0) text.remove_prefix(static_cast<std::size_t>(size));
+    const bool is_full = size < 0 && (errno == EAGAIN || errno == EINTR);
+    if (size <= 0 && !(is_full && poll_until(socket, POLLOUT, deadline))) return false;
+  }
+  return true;
+}
+
+enum class End : std::uint8_t { kWhole, kClosed, kLate };
+
+End read_exactly(int socket, char* to, std::size_t size, Deadline deadline) {
+  while (size > 0) {
+    if (!poll_until(socket, POLLIN, deadline)) return End::kLate;
+    const auto got = ::recv(socket, to, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return End::kClosed;
+    to += got;
+    size -= static_cast<std::size_t>(got);
+  }
+  return End::kWhole;
+}
+
+// A message is its length and a list of strings.
+bool send_list(int socket, const std::vector<std::string>& strings, Deadline deadline) {
+  auto list = encode_strings(strings);
+  const std::uint64_t length = list.size();
+  auto text = cat({{reinterpret_cast<const char*>(&length), sizeof length}, list});
+  wipe(list);
+  const bool is_sent = write_all(socket, text, deadline);
+  wipe(text);
+  return is_sent;
+}
+
+End receive_list(int socket, std::vector<std::string>& strings, Deadline deadline) {
+  std::uint64_t length = 0;
+  auto end = read_exactly(socket, reinterpret_cast<char*>(&length), sizeof length, deadline);
+  if (end != End::kWhole) return end;
+  if (length > kMaxMessage) return End::kClosed;
+  std::string text(length, '\0');
+  end = read_exactly(socket, text.data(), text.size(), deadline);
+  auto read = end == End::kWhole ? decode_strings(text) : std::nullopt;
+  wipe(text);
+  if (end == End::kWhole && !read) return End::kClosed;
+  if (read) strings = std::move(*read);
+  return end;
+}
+
+}  // namespace
+
+// What the new thread and the two new processes use: these share this process's memory until the helper runs its
+// program.
+struct HelperProcess::Start {
+  Start(OwnProgram own, const Environment& environment, Descriptor of_helper)
+      : path(std::move(own.program)),
+        arguments(std::move(own.arguments)),
+        entries(entries_of(environment)),
+        socket(std::move(of_helper)) {}
+
+  std::string path;
+  std::vector<std::string> arguments;
+  std::vector<std::string> entries;
+  std::vector<char*> argument_list = pointers(arguments);
+  std::vector<char*> entry_list = pointers(entries);
+  Descriptor socket;  // of the helper
+  const pid_t program = ::getpid();
+  pid_t guard = 0;
+  int error = 0;
+  int status = 0;                  // of the helper, from wait(2)
+  std::atomic<int> is_settled{0};  // the helper runs its program, or there is none
+  std::atomic<int> thread{1};      // 0: it has ended
+  alignas(16) std::array<char, kStackSize> stacks[3];
+
+  // The kernel wakes us. Without a time it waits for ever.
+  static void wait_while(std::atomic<int>& value, int unwanted, std::optional<Deadline> deadline) {
+    static_assert(sizeof value == sizeof(int));
+    while (value == unwanted) {
+      const auto left = deadline ? *deadline - steady_clock::now() : std::chrono::hours(1);
+      if (left.count() <= 0) return;
+      const auto nanoseconds = std::chrono::nanoseconds(left).count();
+      const timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+      (void)::syscall(SYS_futex, &value, FUTEX_WAIT, unwanted, &time, nullptr, 0);
+    }
+  }
+  void settle() {
+    is_settled = 1;
+    (void)::syscall(SYS_futex, &is_settled, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  }
+
+  // No signal for the program's processes ends the helper: it has to outlive its rank, and to leave the server then.
+  static int become_helper(void* start_of_it) {
+    auto& start = *static_cast<Start*>(start_of_it);
+    for (int signal = 1; signal < NSIG; ++signal) (void)::signal(signal, SIG_DFL);
+    if (::prctl(PR_SET_PDEATHSIG, kPeerIsGone) != 0 || ::getppid() != start.guard) return 1;
+    (void)::execve(start.path.c_str(), start.argument_list.data(), start.entry_list.data());
+    start.error = errno;
+    return 1;
+  }
+
+  // The parent of the helper while it runs, without the program's descriptors. Without this process the helper would
+  // become a child of the program, if that is process 1 of a container or a subreaper (prctl(2)). It ends with the
+  // program, and the helper gets to know, also where a child of the program still has its socket.
+  BOOTSTRAP_BARE static int guard_helper(void* start_of_it) {
+    auto& start = *static_cast<Start*>(start_of_it);
+    start.guard = ::getpid();
+    for (int file = 0; file < kHelperSocket; ++file) {
+      (void)::close(file);
+      (void)::open("/dev/null", O_RDWR);  // gets the lowest number, which is free now
+    }
+    const bool is_ready = ::dup2(start.socket.get(), kHelperSocket) >= 0 && ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+    if (!is_ready) start.error = errno;
+    ::closefrom(kHelperSocket + 1);
+    if (!is_ready || ::getppid() != start.program) return 0;
+    const pid_t helper = ::clone(become_helper, start.stacks[2].end(), kShared | SIGCHLD, &start);
+    if (helper < 0) start.error = errno;
+    ::closefrom(0);
+    start.settle();
+    if (helper > 0) (void)::syscall(SYS_wait4, helper, &start.status, 0, nullptr);
+    return 0;
+  }
+
+  // Runs in a thread of its own: the kernel stops it until the guard has ended. The program does not see the guard:
+  // waitpid(2) finds a child that sends no signal only with __WALL.
+  BOOTSTRAP_BARE static int wait_for_guard(void* start_of_it) {
+    auto& start = *static_cast<Start*>(start_of_it);
+    const pid_t process = ::clone(guard_helper, start.stacks[1].end(), kShared, &start);
+    if (process < 0) start.error = errno;
+    if (process > 0) (void)::syscall(SYS_wait4, process, nullptr, __WALL, nullptr);
+    start.settle();
+    return 0;
+  }
+
+  // A thread that the C library does not know: else a program whose main thread ends by pthread_exit(3) would not end.
+  // All three use the thread-local variables of the caller, which waits until they have no further use for them.
+  bool run() {
+    constexpr int kOwnThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    sigset_t all;
+    sigset_t before;
+    (void)::sigfillset(&all);
+    (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (::clone(wait_for_guard, stacks[0].end(), kOwnThread | CLONE_CHILD_CLEARTID, this, nullptr, nullptr, &thread) <
+        0) {
+      error = errno;
+      thread = 0;
+    } else {
+      wait_while(is_settled, 0, {});
+    }
+    (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    socket.reset();  // from now on the connection ends with the helper
+    return error == 0;
+  }
+
+  bool has_ended(Deadline deadline) {
+    wait_while(thread, 1, deadline);
+    return thread == 0;
+  }
+
+  std::string describe_failure() const {
+    if (error != 0) return cat({"cannot start ", path, ": ", std::strerror(error)});
+    return cat({path, " ended with ",
+                WIFSIGNALED(status) ? cat({"signal ", std::to_string(WTERMSIG(status))})
+                                    : cat({"exit code ", std::to_string(WEXITSTATUS(status))}),
+                " before the helper began"});
+  }
+};
+
+Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& environment, Deadline deadline) {
+  // Its helper would open what the caller's environment names, with the rights of another user.
+  if (::getauxval(AT_SECURE) != 0) {
+    return fail(ErrorCode::kUnsupported, "a set-user-ID program cannot start a helper process");
+  }
+  auto own = own_program();
+  if (!own) return fail(own.error());
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return fail(ErrorCode::kUnavailable, cat({"cannot create a socket: ", std::strerror(errno)}));
+  }
+  Descriptor ours(ends[0]);
+  auto theirs = lift(Descriptor(ends[1]));
+  if (!theirs.is_open()) {
+    return fail(ErrorCode::kUnavailable, cat({"cannot duplicate a descriptor: ", std::strerror(errno)}));
+  }
+  auto* const start = new Start(std::move(*own), environment, std::move(theirs));
+  std::unique_ptr<HelperProcess> helper(new HelperProcess(std::move(ours), start));
+  if (!start->run()) return fail(ErrorCode::kUnavailable, start->describe_failure());
+  std::vector<std::string> first;
+  const auto end = receive_list(helper->socket_.get(), first, deadline);
+  if (end == End::kWhole && first == std::vector<std::string>{kBegun}) return helper;
+  if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not begin before the deadline");
+  const bool has_ended = start->has_ended(std::max(deadline, steady_clock::now()));
+  return fail(ErrorCode::kUnavailable, has_ended ? start->describe_failure() : "it did not begin");
+}
+
+// Also where a forked child has a copy of the socket. A thread that waits still stands on its stack.
+HelperProcess::~HelperProcess() {
+  if (::getpid() != start_->program) return;
+  (void)::shutdown(socket_.get(), SHUT_RDWR);
+  if (start_->thread == 0) delete start_;
+}
+
+Result<std::vector<std::string>> HelperProcess::ask(const std::vector<std::string>& request, Deadline deadline) {
+  std::vector<std::string> answer;
+  const bool is_sent = send_list(socket_.get(), request, deadline);
+  const auto end = is_sent ? receive_list(socket_.get(), answer, deadline) : End::kClosed;
+  if (end == End::kWhole) return answer;
+  if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not answer before the deadline");
+  return fail(ErrorCode::kUnavailable, "it ended without an answer");
+}
+
+bool HelperProcess::wait_for_end(Deadline deadline) {
+  (void)::shutdown(socket_.get(), SHUT_WR);
+  return start_->has_ended(deadline);
+}
+
+namespace helper_socket {
+
+void tell_begun() { (void)send_list(kHelperSocket, {kBegun}, Deadline::max()); }
+
+std::optional<std::vector<std::string>> receive() {
+  std::vector<std::string> request;
+  if (receive_list(kHelperSocket, request, Deadline::max()) != End::kWhole) return std::nullopt;
+  return request;
+}
+
+void send(const std::vector<std::string>& answer) { (void)send_list(kHelperSocket, answer, Deadline::max()); }
+
+void wait_for_end() {
+  sigset_t gone;
+  (void)::sigemptyset(&gone);
+  (void)::sigaddset(&gone, kPeerIsGone);
+  pollfd ends[] = {{::signalfd(-1, &gone, SFD_CLOEXEC), POLLIN, 0}, {kHelperSocket, POLLRDHUP, 0}};
+  while (::poll(ends, 2, -1) < 0) {
+  }
+  (void)::shutdown(kHelperSocket, SHUT_RDWR);
+}
+
+}  // namespace helper_socket
+
+}  // namespace bootstrap
