@@ -34,6 +34,7 @@ GOALS = {
     "M8": ("ways to end, with and without the library", "12 ways x 50, 0 differences"),
     "M9": ("PMIx releases", "table"),
     "M10": ("10,000 exchanges in one process; TSan", "0 reports, memory and descriptors flat"),
+    "M11": ("calls after a rank is gone, late or stopped", "0 of 300 wrong"),
     "L1": ("preload in processes that are no rank", "output and status equal, no call of ours"),
     "L2": ("the user's own LD_PRELOAD", "kept, ours once, at the end"),
     "L3": ("cost of the preload", "<= 0.1 ms a process"),

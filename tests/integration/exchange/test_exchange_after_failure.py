@@ -1,0 +1,58 @@
+"""After a call that did not come about no call of the step succeeds that did not: a rank is gone, late or stopped in one, and the
+others go on to call."""
+
+import itertools
+import random
+import re
+
+import pytest
+
+from exchange_steps import missing_ranks, run_python
+
+AT_ONCE = 3
+RANKS, CALLS = 4, 3
+FAULTS = ("gone", "late", "stopped")
+KINDS = ("barrier", "exchange", "broadcast")
+ENGINES = ("--mpi=pmix", "--mpi=none")
+LINE = re.compile(r"^rank (\d) call (\d) (\w+) (right|wrong|failed)(.*)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def after_failure_cluster(cluster_factory):
+    return cluster_factory("after-failure").up("--nodes", "2", "--cpus", "32")
+
+
+def lies_of(victim, fault, lines):
+    """Successes that are none. The victim may still come to the first call, which the others have made. What a root sends has
+    arrived where it is right, whoever else calls."""
+    lies = []
+    for rank, number, kind, end, said in lines:
+        late_victim = int(rank) == victim and number == "1" and fault != "gone"
+        if end == "wrong" or (end == "right" and kind != "broadcast" and not late_victim):
+            lies.append(f"rank {rank}: {kind} as call {number}")
+        named = missing_ranks(said, surely=True) if end == "failed" else set()
+        if named - {victim} or (fault != "gone" and int(number) > 1 and named):
+            lies.append(f"rank {rank}: {named} missing in call {number}")
+    return lies
+
+
+def test_no_call_after_a_failed_one_succeeds_that_did_not(after_failure_cluster, campaign, figure):
+    generator = random.Random(campaign.seed)
+    cases = list(itertools.product(ENGINES, FAULTS)) * campaign.size(6, 1)
+
+    def run(case):
+        engine, fault = case
+        victim, kinds = generator.randrange(RANKS), [generator.choice(KINDS[:2]), *generator.choices(KINDS, k=CALLS - 1)]
+        options = (engine, "--kill-on-bad-exit=0", "--bootstrap-grace=off")
+        words = ("after_failure_program.py", str(victim), fault, *kinds)
+        return victim, run_python(after_failure_cluster, *words, options=options)
+
+    calls, lies = 0, []
+    for (engine, fault), (victim, step) in campaign.run(run, cases, AT_ONCE):
+        lines = LINE.findall(step.stdout)
+        assert len(lines) == CALLS * (RANKS - (fault == "gone")), step
+        calls += len(lines)
+        lies += [(engine, fault, victim, lie, step.stdout) for lie in lies_of(victim, fault, lines)]
+    figure("M11", got=f"{calls} calls after a rank was gone, late or stopped: {len(lies)} wrong", met=not lies, seed=campaign.seed,
+           control="bare PMIx deceives or hangs")  # fmt: skip
+    assert not lies, lies[0]
