@@ -22,6 +22,7 @@ OURS = ("bytes", "pmi1")
 MPI_RATIO, STORE_RATIO = 0.2, 1
 STORE_RANKS = 16  # each imports torch, which takes seconds of a core
 FIRST_PORT = 29600
+CALLS = (1, 10, 100)
 
 
 def spans(lines, kind, who):
@@ -113,11 +114,11 @@ class Starts:
         os.chown(folder, owner.st_uid, owner.st_gid)
         return f"/home/alice/{folder.name}"
 
-    def turn(self):
-        self.time("bytes", *clocked("exchange_start"))
-        self.time("pmi1", "env", "-u", "PMIX_NAMESPACE", *clocked("exchange_start"))
-        self.time("bare", *clocked("exchange_bench", "start", "1"))
-        self.time("mpi", *clocked("exchange_start_mpi"))
+    def turn(self, calls):
+        self.time("bytes", *clocked("exchange_start", str(calls)))
+        self.time("pmi1", "env", "-u", "PMIX_NAMESPACE", *clocked("exchange_start", str(calls)))
+        self.time("bare", *clocked("exchange_bench", "start", str(calls)))
+        self.time("mpi", *clocked("exchange_start_mpi", str(calls)))
 
     def store_turn(self, number, script):
         command = ["/usr/bin/python3", script, "node001", str(FIRST_PORT + number), self.shared_folder(f"store.{number}")]
@@ -151,6 +152,22 @@ def add_rows(group, starts):
         group.notes.append(f"{peer}, {where}: {len(failed)} of {turns} steps failed, such as: {failed[-1]}")
 
 
+def measure_calls(cluster, size):
+    """What a caller of bootstrap_exchange waits for, from the start of its process to the end of so many calls of one handle."""
+    group = Group("Calls of one handle, from the start of the processes to the last on the last rank")
+    for ranks, nodes in size.start_shapes:
+        for calls in CALLS:
+            starts = Starts(cluster, ranks, nodes)
+            for _ in range(max(3, size.starts // 6)):
+                starts.turn(calls)
+            found, name = starts.found, f"{calls} of 128 bytes, {shape(ranks, nodes)}"
+            group.add(name, "ms", found["bytes"], found["bare"], "bare PMIx: init, and as often put, fence, get", ratio_limit=RATIO)
+            group.add(f"{name}, over PMI-1", "ms", found["pmi1"], found["bytes"], "over PMIx")
+            if found["mpi"]:
+                group.add(name, "ms", found["bytes"], found["mpi"], "MPI_Init, and as often MPI_Bcast")
+    return group
+
+
 def measure_start(cluster, size):
     group = Group("From process start to an id in the hand of the last rank")
     source = REPOSITORY / "tests/bench/exchange_start_store.py"
@@ -158,7 +175,7 @@ def measure_start(cluster, size):
     for ranks, nodes in size.start_shapes:
         starts = Starts(cluster, ranks, nodes)
         for number in range(size.starts if ranks <= 32 else max(1, size.starts // 3)):
-            starts.turn()
+            starts.turn(1)
             if ranks <= STORE_RANKS and number < size.stores:
                 starts.store_turn(number, script)
         add_rows(group, starts)
