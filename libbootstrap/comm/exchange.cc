@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTimeToReport{250};
+constexpr std::chrono::milliseconds kTimeToReport{500};
 constexpr std::chrono::milliseconds kTimeToLeave{1900};  // a call returns two seconds after its deadline
 
 // A process is one rank, however many handles it has open.
