@@ -33,7 +33,8 @@ std::string synopsis(const CLI::App& command) {
   std::string text;
   std::string arguments;
   for (const auto* const option : command.get_options()) {
-    if (option->get_positional()) arguments = cat({"[", option->get_type_name(), "]"});
+    const auto type = option->get_type_name();
+    if (option->get_positional()) arguments = option->get_required() ? type : cat({"[", type, "]"});
     if (option->get_positional() || is_of_every_command(*option)) continue;
     auto name = name_of(*option);
     for (auto& character : name) character = character == ' ' ? kHardBlank : character;

@@ -126,8 +126,11 @@ void add_where(CLI::App& app, int& status) {
       "  1  there is no such step, or it has no such place\n"
       "  2  the command line is wrong\n");
   command->add_option("step", options->step, "")->type_name("[JOBID.]STEP")->required();
-  command->add_option("--rank", options->rank, "A port of this rank (0)")->check(whole_number(0, kMaxRanks - 1));
+  command->add_option("--rank", options->rank, "A port of this rank (0)")
+      ->type_name("RANK")
+      ->check(whole_number(0, kMaxRanks - 1));
   command->add_option("--port", options->port, "The first, second, ... port of that rank (1)")
+      ->type_name("N")
       ->check(whole_number(1, 256));
   add_seconds(*command, "--wait", options->wait, "Wait so many seconds for the step to have it");
   command->add_flag("--json", options->json, "Print JSON");

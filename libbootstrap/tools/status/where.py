@@ -28,6 +28,15 @@ def parse_place(text):
     return job, step
 
 
+def refuse_other_cluster(slurm):
+    """In a container the Slurm may be another one than that of the job, which has jobs of the same numbers."""
+    own = os.environ.get("SLURM_CLUSTER_NAME", "")
+    found = re.search(r"^ClusterName\s*= (\S+)$", ask_slurm(slurm.scontrol, "show", "config"), re.M) if own else None
+    if found and found.group(1) != own:
+        raise Refusal(f"this process is of a job of cluster {printable(own)}, and the Slurm here is cluster "
+                      f"{printable(found.group(1))}; use a slurm.conf of {printable(own)}")
+
+
 def find_named_step(slurm, job, name):
     jobs = find_job(slurm, job)
     owners = {one.name: one.leader or one.name for one in jobs}
@@ -118,9 +127,12 @@ def wait_for_place(slurm, job, name, rank, number, seconds):
 def show_place(own_path, text, rank, number, seconds, output):
     """`rank` and `number`: empty where they are not given."""
     job, name = parse_place(text)
+    slurm = find_commands(own_path)
+    if job == os.environ.get("SLURM_JOB_ID"):
+        refuse_other_cluster(slurm)
     if rank or number:
         rank, number = int(rank or 0), int(number or 1)
-    step, of_rank, host, port = wait_for_place(find_commands(own_path), job, name, rank if rank != "" else None, number, int(seconds))
+    step, of_rank, host, port = wait_for_place(slurm, job, name, rank if rank != "" else None, number, int(seconds))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if output == "json":
         place = json_of({"step": step.name, "rank": of_rank, "host": host, "port": port})

@@ -13,7 +13,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "status"]
+SUBCOMMANDS = ["explain", "check", "run", "status", "where"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
@@ -50,7 +50,7 @@ def test_the_help_names_every_subcommand():
 
 
 @pytest.mark.parametrize("words, sentence", [
-    ([], "name a subcommand: explain, check, run or status; see slurm-bootstrap --help"),
+    ([], "name a subcommand: explain, check, run, status or where; see slurm-bootstrap --help"),
     (["foo"], "The following argument was not expected: foo; see slurm-bootstrap --help"),
     (["--jason"], "The following argument was not expected: --jason; see slurm-bootstrap --help"),
     (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),

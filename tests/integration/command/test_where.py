@@ -116,6 +116,8 @@ def test_names_and_jobs_that_do_not_lead_to_one_step(site, job):
     assert told(where(site, job, "absent")).startswith(f"job {job} has no running step absent: it has not started, or has ended; running: ")
     assert told(where(site, job, "x", user="bob")) == f"job {job} belongs to alice(10001); only this user can look at it"
     assert told(where(site, "999999", "x")).startswith("Slurm knows no job 999999; it has ended, or the number is wrong")
+    elsewhere = site.run([COMMAND, "where", "x"], env={"SLURM_JOB_ID": job, "SLURM_CLUSTER_NAME": "other"})
+    assert told(elsewhere).startswith("this process is of a job of cluster other, and the Slurm here is cluster ")
     assert told(where(site, "", "x")) == "SLURM_JOB_ID is not set, so this is no process of a job; name the job, too: JOBID.STEP"
     without = site.run(["env", "PATH=/usr/games", COMMAND, "where", "x"], env={"SLURM_JOB_ID": job})
     assert told(without).startswith("looked for srun in PATH, which has none")  # as in a container
