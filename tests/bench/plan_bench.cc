@@ -43,7 +43,7 @@ void plan_node(benchmark::State& state, const Settings& settings) {
     const auto facts = read_facts(environment, kStepId, local);
     const auto plan = plan_step(*facts, settings);
     if (!plan) return state.SkipWithError(plan.error().message.c_str());
-    const auto task = plan_task(*plan, *facts, settings, assumed_task(*plan, *facts, 0));
+    auto task = plan_task(*plan, *facts, settings, assumed_task(*plan, *facts, 0));
     variables = task.variables.size();
     benchmark::DoNotOptimize(task);
   }
