@@ -105,7 +105,6 @@ def test_a_step_is_found_by_its_name_and_by_its_number(site, job):
 ], ids=["not set up", "cleared", "no ports", "no rank"])  # fmt: skip
 def test_what_cannot_be_found_is_one_sentence(site, job, words, asked, sentence):
     with step(site, job, "other", *words):
-        wait_for(lambda: "other" in site.run(["squeue", "-h", "-s", "-j", job, "-o", "%j"]).stdout)
         wait_for(lambda: re.fullmatch(sentence, told(where(site, job, "other", *asked))), what=where(site, job, "other", *asked).stderr)
 
 
