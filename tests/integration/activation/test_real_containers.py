@@ -83,3 +83,13 @@ def test_a_line_of_the_page(site, line):
 def test_control_the_page_has_lines_of_both():
     assert {name_of(line) for line in LINES} == {f"{tool} {what}" for tool in ("charliecloud", "podman")
                                                  for what in ("train_ddp", "train_ddp preload", "mpi=pmix", "check")}
+
+
+@pytest.mark.full
+def test_a_step_in_a_container_is_found_from_outside(site):
+    """And in an image without Slurm's commands the command reports that in one sentence."""
+    script = ("srun -J inside -N2 --ntasks-per-node=1 --bootstrap-ports=1 ch-run image -- sleep 60 & slurm-bootstrap where inside --wait 40; "
+              "slurm-bootstrap where inside --rank 1; ch-run image -- slurm-bootstrap where inside; kill %1; wait")
+    done = site.run(["salloc", "-Q", "-N2", "--ntasks-per-node=1", "bash", "-c", script], timeout=180)
+    assert re.match(r"node001:\d+\nnode002:\d+\n$", done.stdout), done
+    assert "slurm-bootstrap: looked for srun in PATH, which has none; run this command on a host with Slurm's commands" in done.stderr, done
