@@ -87,10 +87,14 @@ std::string unusable_interfaces(const VariableList& variables, std::string_view 
   const bool is_usable =
       is_gloo ? names_interface_for_gloo(text, facts.interfaces) : names_interface_for_nccl(text, facts.interfaces);
   if (text.empty() || is_usable) return {};
+  constexpr std::size_t kMostShown = 8;
+  auto shown = facts.interfaces;
+  if (shown.size() > kMostShown) shown.resize(kMostShown);
   return cat({is_gloo && text.find_first_of("^=") != std::string_view::npos
                   ? "Gloo takes whole names of interfaces, and to other nodes "
                   : "it is no interface to other nodes: ",
-              facts.layout.host_of(facts.ranks_here.front()), " has ", join(facts.interfaces, ", ")});
+              facts.layout.host_of(facts.ranks_here.front()), " has ", join(shown, ", "),
+              shown.size() < facts.interfaces.size() ? " and others" : ""});
 }
 
 // The interface for all programs of this node; empty: nothing leads to one, or the site wants none.

@@ -60,7 +60,7 @@ def look_at(slurm, step, rank):
         raise Refusal(f"step {step.name} has no rank {rank}; its ranks are 0 to {step.tasks - 1}")
     parts, part = step.parts, step.parts[0]
     nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
-    likely = nodes[min(len(nodes) - 1, (rank or 0) * len(nodes) // part.tasks)]
+    likely = nodes[min(len(nodes) - 1, (rank or 0) * len(nodes) // max(1, part.tasks))]
     for step.parts in ([part._replace(nodes=likely)], parts):
         state = look_at_step(slurm, step, "where")
         ranks = [one for one in state.ranks if rank in (None, one.rank)]
