@@ -13,7 +13,7 @@ from pathlib import Path
 from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster, stop
 
 from scaling.hostfacts import ask
-from scaling.steps import Output
+from scaling.steps import DONE, Output
 
 MOST_LOCAL_NODES = 8  # each is some daemons; more show nothing new about one machine
 USABLE = re.compile(r"idle|mixed|allocated|completing|reserved|planned", re.IGNORECASE)
@@ -197,12 +197,19 @@ def machines(hosts):
     return len({facts.get("machine") for facts in hosts.values()})
 
 
-def table(hosts, place, command, when):
+def loads(results):
+    """The load of the busiest machine when the first cell began, and when the last one did."""
+    seen = [max(float(rank.get("load", "nan")) for rank in result.ranks) for result in results if result.status == DONE]
+    return f"{seen[0]:.1f} before the first training, {seen[-1]:.1f} before the last one" if seen else "no training ran"
+
+
+def table(hosts, place, command, when, load):
     """Rows (what, value) for the page. Where nodes differ, each value has the names of its nodes."""
     rows = [("made", when), ("command", command),
             ("cluster", f"{place.cluster}: {'started on one machine for this report' if place.one_machine else 'as it is'}"),
             ("Slurm", place.slurm),
             ("slurm-bootstrap", "plugin, --bootstrap=on" if place.has_plugin else "library, LD_PRELOAD"),
+            ("load average of a minute", load),
             ("hosts", f"{len(hosts)}: {', '.join(hosts)}")]
     if (count := machines(hosts)) < len(hosts):
         rows.append(("machines", f"{count}, by their boot ids: what goes between hosts of one machine does not leave its memory"))
@@ -210,8 +217,5 @@ def table(hosts, place, command, when):
         groups = {}
         for host, facts in hosts.items():
             groups.setdefault(facts.get(name, "unknown"), []).append(host)
-        if len(groups) == 1:
-            rows.append((name, next(iter(groups))))
-        else:
-            rows += [(f"{name} ({', '.join(members)})", value) for value, members in groups.items()]
+        rows += [(name if len(groups) == 1 else f"{name} ({', '.join(members)})", value) for value, members in groups.items()]
     return rows

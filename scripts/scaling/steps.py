@@ -248,13 +248,15 @@ class Folder:
             return None  # not there, or of another program: it is run again
         return result if result.status == DONE and result.cell == cell and result.parameters == parameters else None
 
-    def write_raw(self, results, figures):
-        """steps.csv, from which every number can be computed again, and cells.json. `figures` has numbers by cell."""
+    def write_raw(self, results, table):
+        """steps.csv, from which every number can be computed again, and cells.json, with the numbers of `table`."""
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows({**asdict(result.cell), **row} for result in results if result.status == DONE for row in result.rows)
         write(self.path / "steps.csv", text.getvalue())
+        numbers = json.loads(table.to_json(orient="records", double_precision=12))  # null for nan
+        of_cell = {Cell(*(line[name] for name in ("backend", "model", "nodes", "tasks"))): line for line in numbers}
         write(self.path / "cells.json", as_json([
             {**asdict(result.cell), "status": result.status, "reason": result.reason, "notes": result.notes, "ranks": result.ranks,
-             "parameters": result.parameters, **figures.get(result.cell, {})} for result in results]))
+             "parameters": result.parameters, **of_cell.get(result.cell, {})} for result in results]))

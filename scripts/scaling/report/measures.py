@@ -1,111 +1,39 @@
-"""The numbers of the tables, from the rows of steps.csv alone."""
+"""The numbers of the tables, from the rows of steps.csv alone: a pandas table with a line for each cell."""
 
 # SPDX-License-Identifier: Apache-2.0
 
-import math
-import statistics
-from dataclasses import dataclass
+from dataclasses import asdict
 
+import numpy
+import pandas
+
+from scaling.options import BACKENDS
 from scaling.steps import TIMES
 
 BLOCKS = 10
-WIDTH = 1.96  # standard errors, or deviations: 95 % of a normal distribution
+WIDTH = 1.96  # standard errors: 95 % of a normal distribution
 
 
-@dataclass(frozen=True)
-class Value:
-    """A mean and its spread: 1.96 standard errors, from means of blocks of steps; nan where there is but one block."""
-
-    mean: float
-    spread: float
-
-    def over(self, other):
-        """The ratio of two independent values."""
-        ratio = self.mean / other.mean
-        return Value(ratio, ratio * math.hypot(self.spread / self.mean, other.spread / other.mean))
-
-    def times(self, factor):
-        return Value(self.mean * factor, self.spread * abs(factor))
+def mean_and_spread(values):
+    """The mean, and 1.96 standard errors of it from the means of up to ten blocks of neighbouring steps: what disturbs one step often
+    disturbs the next, so that single steps are no independent samples. One block has no spread: nan."""
+    blocks = [block.mean() for block in numpy.array_split(values, min(BLOCKS, len(values)))]
+    spread = WIDTH * numpy.std(blocks, ddof=1) / len(blocks) ** 0.5 if len(blocks) > 1 else numpy.nan
+    return values.mean(), spread
 
 
-def known(spread):
-    return 0.0 if math.isnan(spread) else spread
-
-
-def in_blocks(values):
-    """Means of up to ten runs of neighbouring steps: what disturbs one step often disturbs the next, so that single
-    steps are no independent samples."""
-    count = min(BLOCKS, len(values))
-    edges = [round(number * len(values) / count) for number in range(count + 1)]
-    return [statistics.fmean(values[low:high]) for low, high in zip(edges, edges[1:])]
-
-
-def deviation(blocks):
-    return WIDTH * statistics.stdev(blocks) if len(blocks) > 1 else math.nan
-
-
-def mean_of(values):
-    blocks = in_blocks(values)
-    return Value(statistics.fmean(values), deviation(blocks) / math.sqrt(len(blocks)))
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Of one cell. Seconds are of a step, as the mean over ranks: the sum over all ranks makes their steps equally long."""
-
-    step: Value
-    compute: float
-    transfer: float  # least communication time of a rank in each step: that of the slowest rank
-    wait: float  # communication beyond that, for slower ranks
-    samples: int  # of a step, on all ranks
-    throughput: Value  # samples per second
-    rates: tuple  # samples per second of one process: mean and 1.96 standard deviations of the blocks
-
-    communication = property(lambda self: self.transfer + self.wait)
-    share = property(lambda self: self.communication / self.step.mean)  # of the step, that communication takes
-
-
-def figures_of(rows):
-    """From the rows of one cell; warm-up steps have negative numbers."""
-    by_number = {}
-    for row in rows:
-        if int(row["step"]) >= 0:
-            by_number.setdefault(int(row["step"]), []).append({name: float(row[name]) for name in (*TIMES, "samples")})
-    steps = [ranks for _, ranks in sorted(by_number.items())]
-    totals = [statistics.fmean(sum(rank[name] for name in TIMES) for rank in ranks) for ranks in steps]
-    step, samples = mean_of(totals), int(sum(rank["samples"] for rank in steps[-1]))
-    blocks = [samples / len(steps[0]) / block for block in in_blocks(totals)]
-    communication = statistics.fmean(rank["communication"] for ranks in steps for rank in ranks)
-    transfer = statistics.fmean(min(rank["communication"] for rank in ranks) for ranks in steps)
-    return Figures(step, step.mean - communication, transfer, communication - transfer, samples, Value(samples, 0.0).over(step),
-                   (statistics.fmean(blocks), deviation(blocks)))
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of the tables."""
-
-    cell: object
-    figures: Figures
-    base: object  # the cell that speed-up is relative to
-    speedup: Value
-    efficiency: Value
-    load: tuple  # most processes on one machine, and the cores that they share
-
-    oversubscribed = property(lambda self: self.load[0] > self.load[1])
-    star = property(lambda self: "*" if self.oversubscribed else "")
-
-    def as_dict(self):
-        """For cells.json."""
-        figures = self.figures
-        values = {"step_seconds": figures.step, "samples_per_second": figures.throughput, "speedup": self.speedup,
-                  "efficiency": self.efficiency}
-        numbers = {name: value.mean for name, value in values.items()} | {f"{name}_spread": value.spread for name, value in values.items()}
-        numbers |= {"compute_seconds": figures.compute, "transfer_seconds": figures.transfer, "wait_seconds": figures.wait,
-                    "samples_per_step": figures.samples}
-        return {**{name: None if math.isnan(value) else value for name, value in numbers.items()},
-                "speedup_relative_to": self.base.layout, "oversubscribed": self.oversubscribed,
-                "processes_on_a_machine": self.load[0], "cores_of_it": self.load[1]}
+def numbers_of(rows):
+    """Of one cell. The time of a step is the mean over its ranks: the sum over all ranks makes their steps equally long. Transfer is the
+    least communication time of a rank in each step, that of the slowest one; waiting is what the others take beyond it."""
+    frame = pandas.DataFrame(rows).apply(pandas.to_numeric)
+    frame = frame[frame.step >= 0]  # the others are warm-up
+    by_step = frame.assign(total=frame[list(TIMES)].sum(axis=1)).groupby("step")
+    step, spread = mean_and_spread(by_step.total.mean().to_numpy())
+    samples = int(by_step.samples.sum().iloc[-1])
+    communication, transfer = frame.communication.mean(), by_step.communication.min().mean()
+    return {"step_seconds": step, "step_seconds_spread": spread, "samples_per_step": samples,
+            "samples_per_second": samples / step, "samples_per_second_spread": samples / step * spread / step,
+            "compute_seconds": step - communication, "transfer_seconds": transfer, "wait_seconds": communication - transfer}
 
 
 def load_of(ranks):
@@ -119,16 +47,28 @@ def load_of(ranks):
     return max(crowds, key=lambda crowd: crowd[0] / crowd[1], default=(len(ranks), len(ranks)))
 
 
-def make_rows(results):
-    """A line for each cell that was done. Speed-up is that of throughput, relative to the smallest world of the same
-    back end and model, which counts as many as it has processes."""
-    figures = {result.cell: figures_of(result.rows) for result in results}
-    bases, rows = {}, []
-    for cell in sorted(figures, key=lambda cell: (cell.ranks, cell.nodes)):
-        bases.setdefault((cell.backend, cell.model), cell)
+def make_table(results):
+    """A line for each cell that was done. Speed-up is that of throughput, relative to the smallest world of the same back end and model,
+    which counts as many as it has processes."""
+    if not results:
+        return pandas.DataFrame()
+    lines = []
     for result in results:
-        cell, base = result.cell, bases[result.cell.backend, result.cell.model]
-        ratio = Value(1.0, 0.0) if cell == base else figures[cell].throughput.over(figures[base].throughput)
-        speedup = ratio.times(base.ranks)
-        rows.append(Row(cell, figures[cell], base, speedup, speedup.times(1 / cell.ranks), load_of(result.ranks)))
-    return rows
+        count, cores = load_of(result.ranks)
+        lines.append({**asdict(result.cell), "processes": result.cell.ranks, "layout": result.cell.layout, **numbers_of(result.rows),
+                      "oversubscribed": count > cores, "processes_on_a_machine": count, "cores_of_it": cores})
+    table = pandas.DataFrame(lines)
+    table["order"] = table.backend.map(BACKENDS.index)
+    table = table.sort_values(["model", "nodes", "tasks", "order"], ignore_index=True).drop(columns="order")
+    least = table.sort_values(["processes", "nodes"]).drop_duplicates(["backend", "model"])
+    base = table[["backend", "model"]].merge(least, how="left")  # of each line
+    is_base = table.layout == base.layout
+    ratio = table.samples_per_second / base.samples_per_second
+    relative = numpy.hypot(table.step_seconds_spread / table.step_seconds, base.step_seconds_spread / base.step_seconds)
+    table["speedup"] = ratio * base.processes
+    table["speedup_spread"] = (table.speedup * relative).mask(is_base, 0.0)
+    for column in ("speedup", "speedup_spread"):
+        table[column.replace("speedup", "efficiency")] = table[column] / table.processes
+    table["speedup_relative_to"] = base.layout
+    table["is_base"] = is_base
+    return table

@@ -37,7 +37,7 @@ def tell_place(rank, device_name):
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         machine = "unknown"
-    tell("rank", rank=rank, host=socket.gethostname(), machine=machine, device=device_name)
+    tell("rank", rank=rank, host=socket.gethostname(), machine=machine, device=device_name, load=f"{os.getloadavg()[0]:.2f}")
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     for start in range(0, len(cores), 800):  # Slurm forwards lines of up to 1 KiB whole
         tell("cores", rank=rank, part=cores[start:start + 800])

@@ -77,20 +77,18 @@ def test_every_cell_has_a_result_and_the_one_that_fails_has_a_reason(first):
     assert "failed" in first.markdown and "failed first" in first.page
 
 
-def test_the_pages_tables_hold_the_numbers_of_the_cells(first):
+def test_the_pages_table_holds_the_numbers_of_the_cells(first):
     """test_scaling_numbers shows how these follow from the raw rows."""
     done, found = [cell for cell in first.cells.values() if cell["status"] == "done"], 0
     for line in first.markdown.splitlines():
-        row = re.match(r"\| (\w+) \| (\w+) \| (\d+) \| (\d+)(?:\\\*)? \| ([\d.,]+) .*?\| ([\d.,]+) .*?\| ([\d.]+).*?\| (\d+)", line)
+        row = re.match(r"\| (\w+) \| (\d+) \| (\d+)(?:\\\*)? \| (\w+) \| ([\d.,]+) .*?\| ([\d.,]+) .*?\| ([\d.]+).*?\| ([\d.]+)", line)
         if row:
-            values = first.cells[f"{row[2]}-{row[1]}-{row[3]}x{row[4]}"]
+            values = first.cells[f"{row[4]}-{row[1]}-{row[2]}x{row[3]}"]
             shown = [float(text.replace(",", "")) for text in row.groups()[4:]]
-            assert shown == pytest.approx([round(1000 * values["step_seconds"], 2), round(values["samples_per_second"], 1),
-                                           round(values["speedup"], 2), round(100 * values["efficiency"])], abs=0.011)
-            cells = (row[1], row[2], row[3])
-            assert "".join(f"<td>{cell}</td>" for cell in cells[:2]) in first.page
+            assert shown == pytest.approx([1000 * values["step_seconds"], values["samples_per_second"], values["speedup"],
+                                           100 * values["efficiency"]], abs=0.51, rel=0.01)
             found += 1
-    assert found == 15 == len(done)
+    assert found == 15 == len(done) and first.page.count("<td>") > 15 * 8
     assert len({tuple(line.split(",")[:4]) for line in first.steps.splitlines()[1:]}) == 15
 
 
@@ -101,8 +99,8 @@ def test_rows_are_marked_where_processes_outnumber_the_cores(first):
         assert cell["oversubscribed"] == (cell["nodes"] * cell["tasks"] > cores), name
         assert (cell["processes_on_a_machine"], cell["cores_of_it"]) == (cell["nodes"] * cell["tasks"], cores)
     crowded = sum(cell["oversubscribed"] for cell in done.values())
-    assert len(re.findall(r"<td>[\dx]+\*</td>", first.page)) == 2 * crowded  # in the table of scaling, and that of times
-    assert ("Oversubscribed: " in first.page) == bool(crowded)
+    assert len(re.findall(r"<td>\d\*</td>", first.page)) == crowded
+    assert ("share cores: these rows show what a layout costs" in first.page) == bool(crowded)
     assert "the 2 servers are 1 machine" in first.page
     assert re.search(r"<h1>.*</h1>\n<p><strong>\S.*</strong></p>", first.page), "the verdict comes first"
 
@@ -115,22 +113,21 @@ def test_the_page_stands_alone_and_shows_the_environment(first):
     text = html.unescape(first.page)
     for words in (version, os.uname().release, "node001", "eth0", "with gloo", "Open MPI v", "Debian", "1.96 standard errors"):
         assert words in text, words
-    for name in ("GPU driver", "GPU links", "InfiniBand or RoCE"):
+    for name in ("GPUs and driver", "GPU links", "InfiniBand or RoCE"):
         assert re.search(rf"\| {name} \| none \|", first.markdown), name
-    assert "| NCCL | not installed |" in first.markdown
+    assert re.search(r"\| load average of a minute \| [\d.]+ before the first training, [\d.]+ before the last one \|", first.markdown)
 
 
 def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
     done = [cell for cell in first.cells.values() if cell["status"] == "done"]
-    assert len(first.pictures) == 4
-    for model in ("mlp", "cnn"):
-        of_model = [cell for cell in done if cell["model"] == model]
-        groups = ElementTree.fromstring(first.pictures[f"speedup-{model}.svg"]).iter(f"{SVG}g")
+    assert set(first.pictures) == {"speedup.svg", "efficiency.svg", "steps.svg"}
+    for name in ("speedup.svg", "efficiency.svg"):
+        groups = ElementTree.fromstring(first.pictures[name]).iter(f"{SVG}g")
         points = sum(len(list(group.iter(f"{SVG}use"))) for group in groups if group.get("id", "").startswith("series-"))
-        assert points == 3 * len(of_model)  # a point, and both ends of its bar
-        words = [text.text for text in ElementTree.fromstring(first.pictures[f"steps-{model}.svg"]).iter(f"{SVG}text")]
-        for layout in ("1x1", "1x2", "2x1"):
-            assert sum(word.rstrip("*") == layout for word in words) == 2, words
+        assert points == 3 * len(done)  # a point, and both ends of its bar
+    words = [text.text for text in ElementTree.fromstring(first.pictures["steps.svg"]).iter(f"{SVG}text")]
+    assert sorted(word.rstrip("*") for word in words if re.fullmatch(r"\w+ \dx\d\*?", word)) == sorted(
+        f"{cell['backend']} {cell['nodes']}x{cell['tasks']}" for cell in done)
 
 
 def test_all_ranks_were_on_the_hosts_of_the_layout(first):
@@ -179,11 +176,7 @@ def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
         assert done.returncode == 0, done.stderr
         page, cells = (home(cluster) / "preloaded/report.md").read_text(), cells_of(home(cluster) / "preloaded")
         assert "library, LD_PRELOAD" in page
-    shown = re.findall(r"  Img/sec per CPU process: ([\d.]+) \+- [\d.]+\n  Total img/sec on 2 CPU process\(s\): ([\d.]+) \+- ", page)
-    for backend, (each, total) in zip(("gloo", "mpi"), shown, strict=True):
-        assert float(total) == pytest.approx(2 * float(each), abs=0.11)
-        # A mean of rates is above the rate of the mean time, the more the times differ.
-        assert 0.99 < float(total) / cells[f"{backend}-resnet50-2x1"]["samples_per_second"] < 2
+    assert {cell["status"] for cell in cells.values()} == {"done"} and "| resnet50 | 2 | 1 | gloo | " in page
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
