@@ -298,6 +298,11 @@ void report_decision(const StepId& id, const Environment& environment, const Act
   } else {
     log_verbose(step, line);
   }
+  // Where the step is set up, the node of rank 0 has the same note.
+  if (const auto unknown = describe_unknown(environment); !is_set_up && !unknown.empty()) {
+    if (settings.explain.value || is_debug) print_to_stderr(cat({step_prefix(id), unknown, "\n"}));
+    log_verbose(step, unknown);
+  }
 }
 
 }  // namespace

@@ -265,7 +265,8 @@ TEST(StepPlan, NoTaskKeepsAnInternalVariableThatIsEmpty) {
 TEST(TaskPlan, TheVerdictGivesTheReason) {
   const auto before = two_by_two(1);
   EXPECT_EQ(read_own_plan(before)->verdict,
-            "NOT SET UP: the plugin did not set up this step (srun -v says why); use --bootstrap=on to set it up");
+            "NOT SET UP: no plugin set up this step (srun -v says why where srun --help has --bootstrap); use "
+            "--bootstrap=on, or without the plugin start slurm-bootstrap run PROGRAM");
   const auto verdict_of = [&](bootstrap::SetUp set_up, const Settings& settings, bool is_preloaded = false) {
     auto facts = *read_task_facts(before);
     facts.decision.set_up = set_up;

@@ -8,6 +8,7 @@
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/program/program_names.h"
+#include "core/settings/variables.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
@@ -68,6 +69,7 @@ std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
 
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan) {
   std::vector<std::string> notes;
+  if (auto unknown = describe_unknown(facts.environment); !unknown.empty()) notes.push_back(std::move(unknown));
   // mpirun has options of its own for both.
   if (facts.id.launcher == Launcher::kMpirun) return notes;
   for (auto& note : {note_spread(facts.layout), note_unused_gpus(facts, plan)}) {

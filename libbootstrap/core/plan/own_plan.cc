@@ -68,8 +68,8 @@ std::string verdict_of(const StepFacts& facts, const Settings& settings, bool is
     decision.reason = "the plugin does not set up what mpirun starts";
     return verdict(decision, "preload libbootstrap.so to set it up");
   }
-  decision.reason = "the plugin did not set up this step (srun -v says why)";
-  return verdict(decision, "use --bootstrap=on to set it up");
+  decision.reason = "no plugin set up this step (srun -v says why where srun --help has --bootstrap)";
+  return verdict(decision, "use --bootstrap=on, or without the plugin start slurm-bootstrap run PROGRAM");
 }
 
 }  // namespace

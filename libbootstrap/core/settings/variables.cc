@@ -107,6 +107,7 @@ std::optional<KnownVariable> find_known_variable(std::string_view name) {
 
 void read_entry(Environment& environment, std::string_view name, std::string_view value, UnknownVariables unknown) {
   const auto known = find_known_variable(name);
+  if (!known && name.starts_with("SLURM_BOOTSTRAP_")) environment.add_unknown(name);
   if (!known && unknown == UnknownVariables::kSkip) return;
   if (!known || known->accepts(value)) return environment.add(name, value);
   if (!known->is_setting) return environment.refuse(name);
@@ -140,6 +141,14 @@ std::string describe_refused(const Environment& environment) {
   if (more > 0) text.append(" and ").append(std::to_string(more)).append(" more");
   return cat({"ignored ", text, " from the environment of the step, because the value is too long; unset ",
               refused.size() == 1 ? "it" : "them", " or shorten the value"});
+}
+
+std::string describe_unknown(const Environment& environment) {
+  if (environment.unknown().empty()) return {};
+  std::vector<std::string> names;
+  for (const auto& name : environment.unknown()) names.push_back(printable(name));
+  return cat(
+      {"slurm-bootstrap reads no variable ", join(names, ", "), "; man spank_bootstrap lists those that it reads"});
 }
 
 }  // namespace bootstrap

@@ -92,4 +92,7 @@ void read_entry(Environment& environment, std::string_view name, std::string_vie
 // One sentence about the variables that were too long; empty: there are none.
 std::string describe_refused(const Environment& environment);
 
+// The same about misspelt names, such as SLURM_BOOTSTRAP_PRT: for those who ask.
+std::string describe_unknown(const Environment& environment);
+
 }  // namespace bootstrap

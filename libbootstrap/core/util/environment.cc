@@ -50,6 +50,12 @@ void Environment::refuse(std::string_view name) {
   if (!is_there(name)) refused_.emplace(name);
 }
 
+void Environment::add_unknown(std::string_view name) {
+  constexpr std::size_t kMostUnknown = 4;
+  constexpr std::size_t kLongest = 64;
+  if (unknown_.size() < kMostUnknown) unknown_.emplace(name.substr(0, kLongest));
+}
+
 bool Environment::is_there(std::string_view name) const {
   return values_.find(name) != values_.end() || is_refused(name);
 }

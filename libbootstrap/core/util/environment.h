@@ -44,12 +44,17 @@ class Environment {
   bool is_refused(std::string_view name) const { return refused_.contains(name); }
   const std::set<std::string, std::less<>>& refused() const { return refused_; }
 
+  // Names that begin as ours do, and that the project does not know: the first few.
+  void add_unknown(std::string_view name);
+  const std::set<std::string, std::less<>>& unknown() const { return unknown_; }
+
   const std::map<std::string, std::string, std::less<>>& all() const { return values_; }
   bool operator==(const Environment&) const = default;
 
  private:
   std::map<std::string, std::string, std::less<>> values_;
   std::set<std::string, std::less<>> refused_;
+  std::set<std::string, std::less<>> unknown_;
 };
 
 }  // namespace bootstrap

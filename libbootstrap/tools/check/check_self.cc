@@ -95,6 +95,7 @@ void add_plan(CheckReport& report, const OwnPlan& task, const Environment& envir
   report.decision = reading_of(task, environment);
   report.changed = changed_variables(task, environment);
   if (!task.differences.empty()) report.plan_trouble = task.differences.front();
+  if (report.plan_trouble.empty()) report.plan_trouble = describe_unknown(environment);
   if (!port) report.plan_trouble = cat({"MASTER_PORT is ", quote(seen("MASTER_PORT"), 20), ", which is no port"});
 }
 

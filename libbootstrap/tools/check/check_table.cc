@@ -114,6 +114,7 @@ CheckTable judge_step(const CheckFindings& findings) {
   const check::Survey survey(findings);
   CheckTable table;
   table.id = findings.id;
+  table.host = survey.first().host;
   table.layout = findings.layout;
   table.title = cat({step_name(findings.id), ": ", counted(findings.layout.size(), "rank"), " on ",
                      counted(findings.layout.node_count(), "node")});
@@ -219,6 +220,7 @@ std::string table_json(const CheckTable& table) {
   const std::vector<std::string> members{
       json_member("title", json_string(table.title)),
       json_member("step", json_string(table.id.job == 0 ? "" : to_string(table.id))),
+      json_member("host", json_string(table.host)),
       json_number("restart", table.id.restart),
       json_number("world_size", table.layout.size()),
       json_number("node_count", table.layout.node_count()),

@@ -51,6 +51,7 @@ struct CheckRow {
 struct CheckTable {
   std::string title;  // "StepId=12.0: 4 ranks on 2 nodes, rendezvous at node001:20037"
   StepId id;
+  std::string host;  // of rank 0, or the machine
   Layout layout;
   std::vector<CheckRow> rows;
 

@@ -26,6 +26,9 @@ def explain_no_answer(state, step, own_path):
         return f"started the looking step with srun, which failed: {state.complaint}"
     if step.tasks > 1 or len(state.ranks) > 1:
         return ""
+    if not step.step.isdigit():
+        return (f"job {step.name.partition('.')[0]} runs no step of srun, only its batch script or shell; is srun in front of the "
+                "program?")
     who = "".join(f" ({rank.program}, pid {rank.pid} on {rank.node})" for rank in state.ranks)
     return f"step {step.name} has one task{who}, so there is no other rank to compare it with"
 
@@ -36,7 +39,9 @@ def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
     slurm = find_commands(own_path)
     py_spy = find_program("py-spy", own_path) if has_stacks else ""
     if has_stacks and not py_spy:
-        raise Refusal("looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'")
+        os.write(2, b"slurm-bootstrap: looked for py-spy in PATH, which has none, so --stacks shows no code; install it with: pip "
+                    b"install py-spy\n")
+        has_stacks = False
     since, is_first = {}, True
     while is_first or seconds:
         try:

@@ -22,6 +22,7 @@ def cluster(cluster_factory) -> Cluster:
 def test_a_machine_alone(cluster):
     done = cluster.run([COMMAND, "check", "--local", "--json"], node="node002")
     table = json.loads(done.stdout)
+    assert table["host"] == "node002"
     rows = {row["check"]: row for row in table["checks"]}
     assert done.returncode == 0 and table["step"] == ""
     assert rows["GPUs"]["text"] == "4, all can be opened"

@@ -36,8 +36,20 @@ def test_a_task_shows_its_own_values(cluster):
 
 def test_a_step_that_is_not_set_up_begins_with_that(cluster):
     done = explain(cluster, f"{WORLD} --bootstrap=off", "--rank", "1")
-    assert re.match(r"bootstrap: StepId=\d+\.0: NOT SET UP: the plugin did not set up this step ", done.stdout), done
+    assert re.match(r"bootstrap: StepId=\d+\.0: NOT SET UP: no plugin set up this step ", done.stdout), done
     assert "\nVARIABLE                  VALUE IF SET UP      FROM\n" in done.stdout and "is reserved" not in done.stdout
+
+
+@pytest.mark.parametrize("options, times", [("-v", 1), ("-v --bootstrap=off", 1), ("--bootstrap=explain", 1), ("", 0)])
+def test_a_misspelt_variable_is_named_to_those_who_ask(cluster, options, times):
+    done = cluster.run(["srun", *f"{WORLD} {options}".split(), "python3", "-c", "1"], env={"SLURM_BOOTSTRAP": "", "SLURM_BOOTSTRAP_PRT": "4000"})
+    said = " ".join(done.stderr.split())
+    assert said.count("slurm-bootstrap reads no variable SLURM_BOOTSTRAP_PRT; man spank_bootstrap lists those") == times, done.stderr
+    if not times:
+        note = explain(cluster, WORLD, "--rank", "0", SLURM_BOOTSTRAP_PRT="4000").stdout
+        table = cluster.run(["srun", *WORLD.split(), COMMAND, "check"], env={"SLURM_BOOTSTRAP": "", "SLURM_BOOTSTRAP_PRT": "4000"}).stdout
+        for text in (note, table):
+            assert "reads no variable SLURM_BOOTSTRAP_PRT" in " ".join(text.split()), text
 
 
 def test_the_preload_reserves_no_port_of_the_step(cluster):

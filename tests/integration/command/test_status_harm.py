@@ -267,12 +267,28 @@ def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
     site.run(["scancel", "-n", "alone", "-s", "KILL"])
 
 
+def test_without_py_spy_the_table_is_there_and_a_line_about_it(site, ranks):
+    done = site.run(["sh", "-c", "exec $0 status $1 --stacks", COMMAND, ranks.id], timeout=LIMIT)
+    assert done.returncode == 0 and "\nRANK  HOST" in done.stdout, done
+    assert done.stderr == ("slurm-bootstrap: looked for py-spy in PATH, which has none, so --stacks shows no code; install it with: pip "
+                           "install py-spy\n")
+
+
+def test_a_job_without_srun_is_told(site):
+    job = site.run(["sbatch", "--parsable", "-n2", "-o", "/dev/null", "--wrap", "sleep 100"]).stdout.strip()
+    wait_for(lambda: "batch" in site.run(["squeue", "-h", "-s", "-j", job, "-o", "%i"]).stdout)
+    done = status(site, job, timeout=LIMIT)
+    assert done.returncode == 1
+    assert done.stderr == (f"slurm-bootstrap: job {job} runs no step of srun, only its batch script or shell; is srun in front of the "
+                           "program?\n"), done
+    site.run(["scancel", job])
+
+
 @pytest.mark.parametrize("script, sentence", [
     ("PATH=/nowhere exec $0 status", "looked for srun in PATH, which has none; run this command on a host with Slurm's commands, such as a login node"),
-    ("exec $0 status $1 --stacks", "looked for py-spy in PATH, which has none; install it with: pip install 'slurm-bootstrap[status]'"),
     ("cp $0 /tmp/slurm-bootstrap && exec /tmp/slurm-bootstrap status $1", "started /tmp/slurm-bootstrap with srun on the nodes of step {0}, "
      "which do not have it; install it there, or start one from a folder that all nodes share"),
-], ids=["srun", "py-spy", "the command"])  # fmt: skip
+], ids=["srun", "the command"])  # fmt: skip
 def test_a_program_that_is_missing(site, ranks, script, sentence):
     done = site.run(["sh", "-c", script, COMMAND, ranks.id])
     assert done.returncode == 1

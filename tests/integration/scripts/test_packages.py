@@ -1,6 +1,7 @@
 """Packages as an administrator uses them: installed on a copy of this machine, switched on, used on a cluster, switched off in
 an emergency, upgraded and removed while steps run. The lines of the README themselves are run in documents/."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -331,11 +332,60 @@ def test_a_release_takes_no_folder_that_holds_something(tmp_path):
     assert (tmp_path / "kept").exists()
 
 
-def test_a_release_runs_no_tool_but_the_pinned_ones(tmp_path, monkeypatch, capfd):
-    """Files with the right names and releases, and other bytes, as a changed index would give."""
+@pytest.fixture
+def release():
     loader = SourceFileLoader("release", str(REPOSITORY / "scripts/release"))
-    release = module_from_spec(spec_from_loader("release", loader))
-    loader.exec_module(release)
+    module = module_from_spec(spec_from_loader("release", loader))
+    loader.exec_module(module)
+    return module
+
+
+REAL = {"homepage": "https://host.tld/it", "contact": "Jane <jane@host.tld>", "files": "https://host.tld/it/blob/v{version}",
+        "namespace": "https://host.tld/spdx", "signing_key": ""}
+
+
+@pytest.mark.parametrize("change, names", [
+    ({}, ""), ({"homepage": "https://example.org/it"}, "homepage"), ({"contact": "the developers"}, "contact"), ({"files": ""}, "files")])
+def test_a_release_needs_a_real_publisher(release, tmp_path, monkeypatch, change, names):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/publisher.json").write_text(json.dumps(REAL | change))
+    monkeypatch.setattr(release, "TOP", tmp_path)
+    assert release.read_publisher(is_dry=True) == REAL | change
+    if names:
+        with pytest.raises(SystemExit, match=f"etc/publisher.json has no real {names}; "):
+            release.read_publisher(is_dry=False)
+    else:
+        assert release.read_publisher(is_dry=False) == REAL
+
+
+def test_a_release_is_verified_by_the_lines_of_its_own_notes(release, tmp_path, monkeypatch):
+    """With a key of gpg made for this. Controls: a file and the sums are changed."""
+    keys = tmp_path / "keys"
+    keys.mkdir(mode=0o700)
+    monkeypatch.setenv("GNUPGHOME", str(keys))
+    subprocess.run(["gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", "jane@host.tld"], check=True)
+    folder = tmp_path / "dist"
+    folder.mkdir()
+    (folder / "a.deb").write_text("a package")
+    publisher = REAL | {"signing_key": "jane@host.tld"}
+    release.write_notes("Changed: see [install.md](etc/doc/install.md) and [this](https://host.tld/x).\n", "1.2.3", publisher, folder)
+    release.write_sums(folder, publisher["signing_key"])
+    notes = (folder / "NOTES.md").read_text()
+    links = re.findall(r"\]\(([^)]+)\)", notes)
+    assert "https://host.tld/it/blob/v1.2.3/etc/doc/install.md" in links and all(link.startswith("https://") for link in links), links
+    line = ["sh", "-ec", re.search(r"```sh\n(.*?)```", notes, re.DOTALL)[1]]
+    assert subprocess.run(line, cwd=folder).returncode == 0
+    (folder / "a.deb").write_text("another")
+    assert subprocess.run(line, cwd=folder).returncode != 0
+    release.write_sums(folder, "")
+    assert subprocess.run(line, cwd=folder).returncode != 0, "the sums are not those that were signed"
+    with pytest.raises(SystemExit, match="with the key nobody of etc/publisher.json"):
+        release.write_sums(folder, "nobody")
+    subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=True)
+
+
+def test_a_release_runs_no_tool_but_the_pinned_ones(release, tmp_path, monkeypatch, capfd):
+    """Files with the right names and releases, and other bytes, as a changed index would give."""
     pins = re.findall(r"^(\S+)==(\S+)", release.TOOLS.read_text(), re.MULTILINE)
     for name, version in pins:
         (tmp_path / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").write_text("another")

@@ -136,6 +136,7 @@ CheckTable judge_machine(const MachineFindings& machine) {
   const check::Survey survey(findings);
   CheckTable table;
   table.title = cat({"this machine only (", report.host, "); for a step: srun slurm-bootstrap check"});
+  table.host = report.host;
   table.layout = findings.layout;
   using check::absent;
   using check::append_row;
