@@ -274,7 +274,7 @@ def test_without_py_spy_the_table_is_there_and_a_line_about_it(site, ranks):
                            "install py-spy\n")
 
 
-def test_a_job_without_srun_is_told(site):
+def test_a_job_without_srun_is_named(site):
     job = site.run(["sbatch", "--parsable", "-n2", "-o", "/dev/null", "--wrap", "sleep 100"]).stdout.strip()
     wait_for(lambda: "batch" in site.run(["squeue", "-h", "-s", "-j", job, "-o", "%i"]).stdout)
     done = status(site, job, timeout=LIMIT)

@@ -21,7 +21,7 @@ def frameworks(tmp_path):
     loader.exec_module(module)
     module.CACHE, module.LOCKS = tmp_path / "cache", tmp_path / "locks"
     module.LOCKS.mkdir()
-    (module.LOCKS / "tiny.txt").write_text("# A tiny one\nsix==1.17.0\n")
+    (module.LOCKS / "tiny.txt").write_text(f"# A tiny one\nsix==1.17.0 --hash=sha256:{64 * 'a'}\n")
     return module
 
 
@@ -39,13 +39,16 @@ def test_without_pypi_nothing_is_left_and_the_status_is_its_own(frameworks, monk
     assert "not installed  A tiny one" in capsys.readouterr().out
 
 
-def test_a_package_that_pypi_does_not_have_is_an_error(frameworks, monkeypatch, capsys, tmp_path):
-    (tmp_path / "simple" / "pip").mkdir(parents=True)
-    (tmp_path / "simple" / "pip" / "index.html").write_text('<!DOCTYPE html><a href="pip-1.0-py3-none-any.whl">pip</a>')
+@pytest.mark.parametrize("has_six, reason", [(False, "Could not find a version"), (True, "THESE PACKAGES DO NOT MATCH THE HASHES")])
+def test_a_package_that_pypi_does_not_have_or_has_changed_is_an_error(frameworks, monkeypatch, capsys, tmp_path, has_six, reason):
+    for name, file in {"pip": "pip-1.0-py3-none-any.whl", **({"six": "six-1.17.0-py3-none-any.whl"} if has_six else {})}.items():
+        (tmp_path / "simple" / name).mkdir(parents=True)
+        (tmp_path / "simple" / name / "index.html").write_text(f'<!DOCTYPE html><a href="{file}">{name}</a>')
+        (tmp_path / "simple" / name / file).write_text("other bytes than those of the lock")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         ask_the_index_at(f"http://127.0.0.1:{server.server_port}/simple", monkeypatch)
         assert frameworks.main(["install", "tiny"]) == 1
         server.shutdown()
-    assert "pip cannot install tiny:\nERROR: Could not find a version" in capsys.readouterr().err
+    assert f"pip cannot install tiny:\nERROR: {reason}" in capsys.readouterr().err
     assert not (frameworks.CACHE / "tiny").exists()
