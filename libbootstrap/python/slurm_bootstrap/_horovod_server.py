@@ -1,4 +1,4 @@
-"""Horovod's own rendezvous server, for the ranks of one step: in this process, or as a program beside rank 0.
+"""Horovod's own rendezvous server, for the ranks of one step: in this process, or as a program that ends with rank 0.
 
 Input of the program: the number of the process to end with, then a line for each rank: its host, its place on it, the
 ranks of the host, its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
@@ -33,10 +33,9 @@ def start(lines: "list[str]") -> int:
 def main() -> None:
     process, *lines = sys.stdin.read().splitlines()
     try:
-        port = start(lines)
+        print(start(lines), flush=True)
     except Exception as error:
-        sys.exit(print(f"{sys.executable} cannot start Horovod's rendezvous server: {error}"))
-    print(port, flush=True)
+        sys.exit(print(error))
     os.close(1)
     while True:  # a process that is not our parent cannot be waited for
         time.sleep(1)

@@ -7,7 +7,12 @@ import functools
 import importlib.util
 import os
 from types import TracebackType
-from typing import Literal, Optional
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+# `slurm-bootstrap run --horovod` runs this file with any Python from 3.6 on: so newer types are in quotes.
 
 _OK, _TIMEOUT = 0, 8  # bootstrap_status_t
 _GROUPS = {"world": 0, "node": 1, "cross": 2}  # bootstrap_group_t
@@ -83,7 +88,7 @@ def _check(status: int) -> None:
     if status == _OK:
         return
     sentence = (_library().bootstrap_last_error() or b"").decode(errors="replace")
-    error = (BootstrapTimeoutError if status == _TIMEOUT else BootstrapError)(sentence.removeprefix("bootstrap: "))
+    error = (BootstrapTimeoutError if status == _TIMEOUT else BootstrapError)(sentence[len("bootstrap: ") :] if sentence.startswith("bootstrap: ") else sentence)
     error.status = status
     raise error
 
@@ -120,7 +125,7 @@ class Job:
         self.device = device if device >= 0 else None
         self.master_addr = library.bootstrap_master_addr(self._handle).decode()
 
-    def exchange(self, mine: bytes) -> list[bytes]:
+    def exchange(self, mine: bytes) -> "list[bytes]":
         """Sends a few bytes to all ranks; returns those of all ranks, in order of rank. All pass equally many, 65,536
         at most. Collective."""
         everything = ctypes.create_string_buffer(max(len(mine) * self.size, 1))
@@ -132,7 +137,7 @@ class Job:
         """Comes back when all ranks have called it. Collective."""
         _check(_library().bootstrap_barrier(self._handle))
 
-    def nccl_unique_ids(self, group: Literal["world", "node", "cross"] = "world", count: int = 1) -> list[bytes]:
+    def nccl_unique_ids(self, group: 'Literal["world", "node", "cross"]' = "world", count: int = 1) -> "list[bytes]":
         """Unique ids of NCCL, 128 bytes each, the same on all ranks of the group: all ranks, those of this node, or
         those with this local rank. Collective over the step."""
         if group not in _GROUPS:
@@ -165,5 +170,5 @@ class Job:
     def __enter__(self) -> "Job":
         return self
 
-    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: "Optional[type[BaseException]]", error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         self.close()

@@ -34,6 +34,41 @@
 #include "tools/check/plugstack.h"
 
 namespace bootstrap {
+
+Descriptor start_program(const std::vector<std::string>& words) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+  Descriptor answer(ends[0]);
+  const Descriptor output(ends[1]);
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  if (::fork() == 0) {
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)::dup2(nothing, STDIN_FILENO);
+    (void)::dup2(output.get(), STDOUT_FILENO);
+    (void)::dup2(nothing, STDERR_FILENO);
+    (void)::unsetenv("LD_PRELOAD");
+    (void)::execvp(arguments.front(), arguments.data());
+    ::_exit(127);  // as in shells
+  }
+  return answer;
+}
+
+std::string answer_of(const Descriptor& program, Deadline deadline) {
+  constexpr std::size_t kMost = 65536;
+  std::string text;
+  std::array<char, 4096> part;
+  while (text.size() < kMost && program.is_open() && poll_until(program.get(), POLLIN, deadline)) {
+    const auto count = ::read(program.get(), part.data(), part.size());
+    if (count <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
 namespace {
 
 std::string text_of(const Environment& environment, std::string_view name) {
@@ -208,44 +243,6 @@ std::string python_of(const Environment& environment) {
     if (prefix && ::access(path.c_str(), X_OK) == 0) return path;
   }
   return "python3";
-}
-
-// Starts a program of PATH, whose answer can be read from the descriptor, and which ends with this process. Never with
-// our LD_PRELOAD, which would take it for a rank.
-Descriptor start_program(const std::vector<std::string>& words) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-  Descriptor answer(ends[0]);
-  const Descriptor output(ends[1]);
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  if (::fork() == 0) {
-    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    (void)::dup2(nothing, STDIN_FILENO);
-    (void)::dup2(output.get(), STDOUT_FILENO);
-    (void)::dup2(nothing, STDERR_FILENO);
-    (void)::unsetenv("LD_PRELOAD");
-    (void)::execvp(arguments.front(), arguments.data());
-    ::_exit(127);  // as in shells
-  }
-  return answer;
-}
-
-// What the program has written when it ends, or until the deadline. It may hang on a dead file system, and is not
-// waited for.
-std::string answer_of(const Descriptor& program, Deadline deadline) {
-  constexpr std::size_t kMost = 65536;
-  std::string text;
-  std::array<char, 4096> part;
-  while (text.size() < kMost && program.is_open() && poll_until(program.get(), POLLIN, deadline)) {
-    const auto count = ::read(program.get(), part.data(), part.size());
-    if (count <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(count));
-  }
-  return text;
 }
 
 // They run while this process looks at other things.

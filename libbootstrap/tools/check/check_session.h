@@ -28,6 +28,14 @@ struct CheckSelf {
 // and scontrol, for Slurm's version.
 Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs = true);
 
+// Starts a program of PATH, whose answer can be read from the descriptor, and which ends with this process. Never with
+// our LD_PRELOAD, which would take it for a rank.
+Descriptor start_program(const std::vector<std::string>& words);
+
+// What the program has written when it ends, or until the deadline. It may hang on a dead file system, and is not
+// waited for.
+std::string answer_of(const Descriptor& program, Deadline deadline);
+
 // More than a Python on a slow file system takes to start.
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 

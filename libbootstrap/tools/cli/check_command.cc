@@ -20,7 +20,7 @@
 #include "tools/check/check_session.h"
 #include "tools/check/command_time_limit.h"
 #include "tools/cli/command_line.h"
-#include "tools/horovod/horovod_world.h"
+#include "tools/horovod_script.h"
 
 namespace bootstrap {
 namespace {
@@ -92,13 +92,35 @@ int become(std::vector<std::string> words) {
   return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);
 }
 
+// The Python that has the program's Horovod: "python3.11", "/opt/venv/bin/python", else that of PATH.
+std::string python_of_program(const std::string& program) {
+  const auto name = std::string_view(program).substr(program.rfind('/') + 1);
+  return name.starts_with("python") ? program : "python3";
+}
+
+// Python joins the world, as slurm_bootstrap.horovod() does, and prints the variables. The library comes with this
+// command, or is installed.
 int join_horovod(const CheckOptions& options) {
   // Python and Horovod are loaded first.
   const auto timeout = std::max(options.timeout, std::chrono::seconds(60));
-  const CommandTimeLimit time_limit("the start of Horovod", timeout + std::chrono::seconds(5));
-  const auto joined = join_horovod_world(process_environment(), options.program, timeout);
-  if (joined) return 0;
-  return joined.error().message.empty() ? kFailed : complain(joined.error().message);
+  const auto path = own_path();
+  auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
+  if (::access(library.c_str(), R_OK) != 0) library = "libbootstrap.so.0";
+  const auto python = python_of_program(options.program.front());
+  const auto joining = start_program(
+      {python, "-c", kHorovodScript, library, std::to_string(::getpid()), std::to_string(timeout.count())});
+  const auto answer = answer_of(joining, Deadline::clock::now() + timeout + std::chrono::seconds(5));
+  bool is_joined = false;
+  for (const auto line : split(answer, '\n')) {
+    const auto equals = line.find('=');
+    if (line.starts_with("error ")) return line.size() > 6 ? complain(std::string(line.substr(6))) : kFailed;
+    if (!line.starts_with("HOROVOD_") || equals == std::string_view::npos) continue;
+    (void)::setenv(std::string(line.substr(0, equals)).c_str(), std::string(line.substr(equals + 1)).c_str(), 1);
+    is_joined = true;
+  }
+  return is_joined ? 0
+                   : complain(cat({"could not make the Horovod world with ", python,
+                                   ": it does not run here, or does not load ", library}));
 }
 
 int check_command(const CheckOptions& options) {
