@@ -3,6 +3,7 @@ its nodes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
+import math
 import os
 import re
 import shutil
@@ -171,7 +172,8 @@ def gather(place, nodes):
     if process.returncode != 0 or len(hosts) != nodes:
         output = Output()
         for line in printed.splitlines():
-            output.take(line)
+            if "@fact " not in line:
+                output.take(line)
         reason = output.reason() or "nothing was said"
         if "hostfacts.py" in reason and "No such file" in reason:
             reason += "; put the checkout into a folder that all nodes see"
@@ -199,7 +201,7 @@ def machines(hosts):
 
 def loads(results):
     """The load of the busiest machine when the first cell began, and when the last one did."""
-    seen = [max(float(rank.get("load", "nan")) for rank in result.ranks) for result in results if result.status == DONE]
+    seen = [max(rank.get("load", math.nan) for rank in result.ranks) for result in results if result.status == DONE]
     return f"{seen[0]:.1f} before the first training, {seen[-1]:.1f} before the last one" if seen else "no training ran"
 
 

@@ -57,21 +57,22 @@ class Output:
     def take(self, line):
         """A line of standard output; True when it is a sign of life of the training."""
         text = LABEL.sub("", line.rstrip("\n"), count=1)
-        if not text.startswith("@"):
+        try:
+            fields = json.loads(text[1:]) if text.startswith("@{") else None
+        except ValueError:  # of a process that was killed while it wrote
+            fields = None
+        if fields is None:
             self.errors.append(line.rstrip("\n"))
             return False
-        kind, _, rest = text[1:].partition(" ")
-        fields = dict(word.partition("=")[::2] for word in rest.split())
+        kind = fields.pop("kind")
         if kind == "step":
             self.rows.setdefault(fields.pop("model"), []).append(fields)
         elif kind == "end":
-            self.ends.setdefault(fields.pop("model"), {})[int(fields.pop("rank"))] = fields
+            self.ends.setdefault(fields.pop("model"), {})[fields.pop("rank")] = fields
         elif kind == "begin":
             self.begun.append(fields["model"])
         elif kind == "rank":
-            self.ranks[int(fields.pop("rank"))] = {**fields, "cores": ""}
-        elif kind == "cores":
-            self.ranks[int(fields["rank"])]["cores"] += fields["part"]
+            self.ranks[fields.pop("rank")] = fields
         return True
 
     def finished(self, model, ranks):
@@ -92,12 +93,13 @@ def judge(output, model, ranks, steps):
     """Why the result of a finished training cannot be right, or ''."""
     rows, ends = output.rows.get(model, []), output.ends[model]
     wanted = {(rank, step) for rank in range(ranks) for step in range(-WARM_UP, steps)}
-    there = [(int(row["rank"]), int(row["step"])) for row in rows]
+    there = [(row["rank"], row["step"]) for row in rows]
     if len(there) != len(wanted) or set(there) != wanted:
         return f"{len(set(there) & wanted)} of {len(wanted)} lines of steps came from the ranks"
-    difference, scale = (max_of(fields[name] for fields in ends.values()) for name in ("difference", "scale"))
-    if not math.isfinite(difference) or not math.isfinite(scale):
+    difference, scale = ([fields[name] for fields in ends.values()] for name in ("difference", "scale"))
+    if not all(map(math.isfinite, (*difference, *scale))):
         return "the parameters are no finite numbers in the end"
+    difference, scale = max(difference), max(scale)
     if difference > TOLERANCE * scale:
         return f"the ranks do not hold the same parameters in the end: they differ by {difference:.3g}"
     if difference == 0 and len({fields["digest"] for fields in ends.values()}) > 1:
@@ -108,16 +110,10 @@ def judge(output, model, ranks, steps):
     return ""
 
 
-def max_of(texts):
-    """The greatest number; nan when one of them is."""
-    values = [float(text) for text in texts]
-    return math.nan if any(map(math.isnan, values)) else max(values)
-
-
 def losses(rows, steps):
     """Mean over all ranks, in the first round through the batches and in the last whole one, on the same batches."""
-    first = [float(row["loss"]) for row in rows if int(row["step"]) < BATCHES - WARM_UP]
-    last = [float(row["loss"]) for row in rows if int(row["step"]) >= steps - BATCHES]
+    first = [row["loss"] for row in rows if row["step"] < BATCHES - WARM_UP]
+    last = [row["loss"] for row in rows if row["step"] >= steps - BATCHES]
     return sum(first) / len(first), sum(last) / len(last)
 
 

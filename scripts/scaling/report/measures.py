@@ -25,7 +25,7 @@ def mean_and_spread(values):
 def numbers_of(rows):
     """Of one cell. The time of a step is the mean over its ranks: the sum over all ranks makes their steps equally long. Transfer is the
     least communication time of a rank in each step, that of the slowest one; waiting is what the others take beyond it."""
-    frame = pandas.DataFrame(rows).apply(pandas.to_numeric)
+    frame = pandas.DataFrame(rows)
     frame = frame[frame.step >= 0]  # the others are warm-up
     by_step = frame.assign(total=frame[list(TIMES)].sum(axis=1)).groupby("step")
     step, spread = mean_and_spread(by_step.total.mean().to_numpy())
@@ -42,7 +42,9 @@ def load_of(ranks):
     for rank in ranks:
         machine = machines.setdefault(rank.get("machine"), [0, set()])
         machine[0] += 1
-        machine[1] |= set(filter(None, rank.get("cores", "").split(",")))
+        for part in filter(None, rank.get("cores", "").split(",")):
+            first, _, last = part.partition("-")
+            machine[1].update(range(int(first), int(last or first) + 1))
     crowds = [(count, len(cores)) for count, cores in machines.values() if cores]
     return max(crowds, key=lambda crowd: crowd[0] / crowd[1], default=(len(ranks), len(ranks)))
 

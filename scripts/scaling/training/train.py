@@ -5,16 +5,18 @@ train.py BACKEND MODEL,... DEVICE SCALING WARM-UP STEPS
 
 The loop is the same for every back end: forward, backward, one sum of the flat gradient buffer over all ranks, update.
 There is no barrier, so that the communication time of a rank includes its wait for slower ones; the page takes the least
-over the ranks for the transfer itself. Standard output is lines of `@kind field=value ...`, which steps.py reads.
+over the ranks for the transfer itself. Standard output is lines of JSON behind an @, which steps.py reads.
 """
 # SPDX-License-Identifier: Apache-2.0
 
 import sys
 
-print("@start", flush=True)  # the report's clock: from here on a silent rank hangs
+print('@{"kind": "start"}', flush=True)  # the report's clock: from here on a silent rank hangs
 
 import hashlib
+import json
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -28,19 +30,16 @@ KEPT = []
 
 
 def tell(kind, **fields):
-    print(f"@{kind} " + " ".join(f"{name}={value}" for name, value in fields.items()))
+    print("@" + json.dumps({"kind": kind, **fields}))
 
 
 def tell_place(rank, device_name):
-    """Ranks with the same boot id are on the same machine, whatever their hosts are called."""
-    try:
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        machine = "unknown"
-    tell("rank", rank=rank, host=socket.gethostname(), machine=machine, device=device_name, load=f"{os.getloadavg()[0]:.2f}")
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    for start in range(0, len(cores), 800):  # Slurm forwards lines of up to 1 KiB whole
-        tell("cores", rank=rank, part=cores[start:start + 800])
+    """Ranks with the same boot id are on the same machine, whatever their hosts are called. Cores as the kernel lists them: Slurm
+    forwards lines of up to 1 KiB whole."""
+    machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    status = Path("/proc/self/status").read_text()
+    tell("rank", rank=rank, host=socket.gethostname(), machine=machine, device=device_name, load=round(os.getloadavg()[0], 2),
+         cores=re.search(r"^Cpus_allowed_list:\s*(.{1,700})", status, re.M)[1])
     sys.stdout.flush()
 
 
@@ -101,10 +100,10 @@ def run_model(torch, models, name, strong, warm_up, steps, rank, exchange, devic
     difference = (most - least).abs().max().item()  # of a nan nothing is more or less: it stays one
     scale = most.abs().max().item()
     for number, (loss, seconds) in enumerate(steps):
-        parts = {part: f"{time:.7f}" for part, time in zip(("forward", "backward", "communication", "update"), seconds)}
-        tell("step", model=name, rank=rank, step=number - warm_up, samples=samples, **parts, loss=f"{loss.item():.6g}")
+        parts = {part: round(time, 7) for part, time in zip(("forward", "backward", "communication", "update"), seconds)}
+        tell("step", model=name, rank=rank, step=number - warm_up, samples=samples, **parts, loss=loss.item())
     digest = hashlib.sha256(parameters.cpu().numpy().tobytes()).hexdigest()
-    tell("end", model=name, rank=rank, digest=digest, difference=f"{difference:.3g}", scale=f"{scale:.3g}", parameters=parameters.numel())
+    tell("end", model=name, rank=rank, digest=digest, difference=difference, scale=scale, parameters=parameters.numel())
     sys.stdout.flush()
 
 
@@ -125,7 +124,7 @@ def main():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
-    tell_place(rank, torch.cuda.get_device_name(device).replace(" ", "_") if device.type == "cuda" else "cpu")
+    tell_place(rank, torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu")
     world = exchange.connect(backend, rank, ranks)
     for name in names.split(","):
         if rank == 0:

@@ -1,5 +1,6 @@
 """The scaling report's statistics, judgements, findings and pages, on numbers made up for the purpose; no cluster."""
 
+import json
 import math
 import re
 import statistics
@@ -28,7 +29,7 @@ def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, sampl
             own = compute * slow - waits[rank]
             values = {"rank": rank, "step": step, "samples": samples, "forward": own / 2, "backward": own / 4,
                       "communication": transfer * slow + waits[rank], "update": own / 4, "loss": 3.0 - 0.1 * step}
-            rows.append({name: str(value) for name, value in values.items()})
+            rows.append(values)
     return rows
 
 
@@ -95,7 +96,7 @@ def test_processes_are_counted_by_machine_and_not_by_host(nodes, machines, load,
 
 
 def test_cores_of_a_machine_are_those_of_all_its_ranks():
-    ranks = [{"machine": "a", "cores": "0,1"}, {"machine": "a", "cores": "2,3"}, {"machine": "b", "cores": "0"}]
+    ranks = [{"machine": "a", "cores": "0-1"}, {"machine": "a", "cores": "2,3"}, {"machine": "b", "cores": "0"}]
     assert measures.load_of(ranks) == (1, 1) and measures.load_of(ranks[:2]) == (2, 4)
 
 
@@ -180,34 +181,39 @@ def test_cells_that_differ_in_the_model_alone_are_neighbours():
     assert [cell.group for cell in cells[::2]] == [cell.group for cell in cells[1::2]]
 
 
-def words_of(row):
-    return " ".join(f"{name}={value}" for name, value in row.items())
+def line_of(label, kind, **fields):
+    return f"{label}: @{json.dumps({'kind': kind, 'model': 'mlp', **fields})}"
 
 
 def output_of(ranks=2, change=lambda row: row, **end):
     """What a good training prints, with lines changed."""
     output = steps.Output()
     for row in map(change, made_rows(ranks, 0.01, 0.0, steps=4)):
-        output.take(f"0: @step model=mlp {words_of(row)}")
+        output.take(line_of(0, "step", **row))
     for rank in range(ranks):
-        fields = {"digest": "aa", "difference": "0", "scale": "2.5", **{name: values[rank] for name, values in end.items()}}
-        output.take(f"{rank}: @end model=mlp rank={rank} {words_of(fields)}")
+        fields = {"digest": "aa", "difference": 0, "scale": 2.5, **{name: values[rank] for name, values in end.items()}}
+        output.take(line_of(rank, "end", rank=rank, **fields))
     return output
 
 
 @pytest.mark.parametrize("output, reason", [
     (output_of(), ""),
-    (output_of(digest=["aa", "bb"], difference=["1e-7", "1e-7"]), ""),
-    (output_of(difference=["0.1", "0.1"]), "do not hold the same parameters in the end: they differ by 0.1"),
+    (output_of(digest=["aa", "bb"], difference=[1e-7, 1e-7]), ""),
+    (output_of(difference=[0.1, 0.1]), "do not hold the same parameters in the end: they differ by 0.1"),
     (output_of(digest=["aa", "bb"]), "the checksums of these differ"),
-    (output_of(difference=["nan", "0"]), "no finite numbers"),
-    (output_of(change=lambda row: {**row, "rank": "0"}), "8 of 16 lines"),
-    (output_of(change=lambda row: {**row, "loss": "2.0"}), "the loss did not fall: 2 in the first 4 steps, 2 in the last"),
+    (output_of(difference=[math.nan, 0]), "no finite numbers"),
+    (output_of(change=lambda row: {**row, "rank": 0}), "8 of 16 lines"),
+    (output_of(change=lambda row: {**row, "loss": 2.0}), "the loss did not fall: 2 in the first 4 steps, 2 in the last"),
 ])
 def test_a_result_that_cannot_be_right_is_noticed(output, reason):
     assert output.finished("mlp", 2)
     found = steps.judge(output, "mlp", 2, 4)
     assert found == reason == "" or (reason and reason in found)
+
+
+def test_a_line_that_was_cut_off_is_no_sign_of_life():
+    output = steps.Output()
+    assert not output.take('0: @{"kind": "st') and output.errors == ['0: @{"kind": "st']
 
 
 def test_the_reason_of_a_failed_step_is_the_last_line_of_the_rank_that_failed_first():
@@ -245,9 +251,9 @@ def prints(*models):
     """A script that prints what a good training of these models prints."""
     lines = []
     for model in models:
-        lines += [f"@begin model={model}", *(f"@step model={model} {words_of(row)}" for row in made_rows(1, 0.01, 0, steps=4)),
-                  f"@end model={model} rank=0 digest=aa difference=0 scale=1"]
-    return "".join(f"echo '0: {line}';" for line in lines)
+        lines += [line_of(0, "begin", model=model), *(line_of(0, "step", **{**row, "model": model}) for row in made_rows(1, 0.01, 0, steps=4)),
+                  line_of(0, "end", model=model, rank=0, digest="aa", difference=0, scale=1)]
+    return "".join(f"echo '{line}';" for line in lines)
 
 
 def run_stub(*scripts, models=("mlp", "cnn"), silence=60):
@@ -258,7 +264,7 @@ def run_stub(*scripts, models=("mlp", "cnn"), silence=60):
 
 
 def test_a_model_that_fails_is_not_run_again_and_the_others_go_on():
-    dies = "echo '0: @begin model=cnn'; echo '0: out of luck' >&2; exit 3"
+    dies = f"echo '{line_of(0, 'begin', model='cnn')}'; echo '0: out of luck' >&2; exit 3"
     started, results = run_stub(prints("mlp") + dies, prints("rnn"), models=("mlp", "cnn", "rnn"))
     assert started == ["mlp,cnn,rnn", "rnn"] and results["cnn"].reason == "out of luck"
     assert [results[model].status for model in ("mlp", "cnn", "rnn")] == [DONE, FAILED, DONE]
@@ -276,7 +282,7 @@ def test_a_step_that_cannot_start_is_not_tried_for_each_model():
     assert results["cnn"].reason == "srun ended with 7 and said nothing"
 
 
-@pytest.mark.parametrize("first, when", [("", "at its start"), ("echo '0: @begin model=mlp';", "after 'mlp' began")])
+@pytest.mark.parametrize("first, when", [("", "at its start"), (f"echo '{line_of(0, 'begin')}';", "after 'mlp' began")])
 def test_a_step_that_hangs_is_stopped(first, when):
     _, results = run_stub(f"{first} exec sleep 60", models=("mlp",), silence=1)
     assert results["mlp"].reason == f"no sign of life for 1 s {when}, so it was stopped"
@@ -333,7 +339,7 @@ def test_the_load_is_that_of_the_busiest_machine_at_begin_and_end():
     first, last = made("gloo", 1, 2), made("gloo", 2, 2)
     for result, values in ((first, "0.1 0.3"), (last, "2.0 2.5 0.5 0.5")):
         for rank, load in zip(result.ranks, values.split(), strict=True):
-            rank["load"] = load
+            rank["load"] = float(load)
     assert loads([first, last]) == "0.3 before the first training, 2.5 before the last one"
 
 
