@@ -29,7 +29,7 @@ def on_config(config):
 def man_page(path):
     """As Markdown, so that its sections are in the search."""
     html = subprocess.run(["mandoc", "-T", "html", "-O", "fragment", path], capture_output=True, text=True, check=True).stdout
-    html = re.sub(r'<table class="(head|foot)">.*?</table>|</?section.*?>|</?div.*?>', "", html, flags=re.S)
+    html = re.sub(r'<table class="(head|foot)">.*?</table>|</?section.*?>|</?div.*?>|<br/>\n|<p class="Pp"></p>\n', "", html, flags=re.S)
     html = MAN.sub(r'<a href="\1.\2.html">\1(\2)</a></b>', html)
     html = re.sub(r"<h(\d).*?<a.*?>(.*?)</a></h\d>", lambda h: f"\n{'#' * (int(h[1]) + 1)} {' '.join(h[2].split())}\n", html, flags=re.S)
     return f"# {path.stem}({path.suffix[1:]})\n{html}"
