@@ -29,7 +29,7 @@ def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, default=35, help="after which a campaign of --full begins no other case")
     parser.addoption("--harm-with", choices=["plugin", "nothing"], default="plugin",
                      help="what the harm suite compares with stock: nothing tries whether its cases are steady")
-    parser.addoption("--write-frameworks-table", action="store_true", help="write the table of etc/doc/frameworks.md from this run")
+    parser.addoption("--write-frameworks-table", action="store_true", help="write the table of etc/doc/frameworks-run.md from this run")
     parser.addoption("--write-harm-table", action="store_true", help="write etc/doc/harm.md from this run")
 
 

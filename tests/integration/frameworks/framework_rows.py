@@ -1,4 +1,4 @@
-"""Which real framework is started how: rows of the table in etc/doc/frameworks.md, as data.
+"""Which real framework is started how: rows of the table in etc/doc/frameworks-run.md, as data.
 
 A line is what a user types in the folder of the programs. In it
   FOUR stands for  -N2 --ntasks-per-node 2 --gres gpu:2   a task for each GPU

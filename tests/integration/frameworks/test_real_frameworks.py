@@ -1,6 +1,6 @@
 """The frameworks themselves, from their packages: with the plugin, with the preload alone, and as users start them today.
 
-Prints the table of etc/doc/frameworks.md at its end; --write-frameworks-table writes it there.
+Prints the table of etc/doc/frameworks-run.md at its end; --write-frameworks-table writes it there.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,7 +18,7 @@ from harness import REPOSITORY
 
 PROGRAMS = Path(__file__).parent / "programs"
 EXAMPLES = REPOSITORY / "etc" / "examples"
-PAGE = REPOSITORY / "etc" / "doc" / "frameworks.md"
+PAGE = REPOSITORY / "etc" / "doc" / "frameworks-run.md"
 FINAL = re.compile(r"final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks")
 RANK = re.compile(r"rank (\d+) of (\d+)[ :](?:.*? on (\S+))?")
 
