@@ -41,7 +41,7 @@ SEARCHES = {
     "srun: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1": "Warning: can't run 1 processes",
     "srun: unrecognized option '--bootstrap=on'": "srun: unrecognized option",
     "bootstrap: StepId=3.0: NOT SET UP: srun cannot see \"train\"": "srun cannot see \"train\"",
-    "bootstrap: warning: StepId=8.0: task 5 (node002, local rank 1) failed first: exit code 1": "failed first",
+    "bootstrap: warning: StepId=8.0: task 5 (node002, local rank 1) failed first: exit code 1": "task 5 (node002, local rank 1) failed first",
     "socket.gaierror: [Errno -2] Name or service not known": "Name or service not known",
     "AttributeError: 'NoneType' object has no attribute 'get'": "'NoneType' object has no attribute",
     "MASTER_PORT 25000 on node001 is already in use by another program": "is already in use by another program",
@@ -82,7 +82,7 @@ def test_a_search_for_an_error_leads_to_its_heading(browser, site, text):
     assert any(heading.startswith(SEARCHES[text]) for heading in found[:3]), found[:5]
 
 
-def test_a_search_for_nothing_that_is_there_says_so(browser, site):
+def test_a_search_without_a_result_prints_that(browser, site):
     assert search(browser, site, "qwertzuiop") == []
     assert "No results" in browser.run("return document.getElementById('mkdocs-search-results').textContent")
 
