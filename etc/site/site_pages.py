@@ -41,7 +41,7 @@ def on_files(files, config):
         uri = path.relative_to(TOP).as_posix()
         if path.parent.name == "man":
             own.append(File.generated(config, f"{uri}.md", content=man_page(path)))
-        elif path.is_file() and (path.suffix == ".md" or path.parent.name in ("examples", "spack", TOP.name)):
+        elif path.is_file() and (path.suffix == ".md" or path.parent.name in ("examples", TOP.name)):
             own.append(File(uri, TOP, config.site_dir, False))
         elif path.suffix in (".js", ".css"):
             own.append(File.generated(config, f"site/{path.name}", abs_src_path=str(path)))

@@ -27,6 +27,7 @@ done
 # Slurm reads what lies in its own configuration folder; nothing of ours may be there by itself.
 [[ ! -e $prefix/etc ]] || fail "the installation wrote into etc/: $(find "$prefix/etc")"
 find "$prefix/share/man" -type f -exec mandoc -T lint -W warning {} +
+find "$prefix/share/doc" -name '*.md' -exec "$here/documents.py" {} + >"$work/log" 2>&1 || { cat "$work/log" && fail "links of installed pages lead nowhere"; }
 
 # The lines of bootstrap(3) for compilers and for CMake, on its first program and on the example in C++.
 libdir=$(dirname "$(find "$prefix" -name libbootstrap.so.0)")
