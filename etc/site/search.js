@@ -8,7 +8,7 @@ jQuery(() => {
     this.ref("location");
     this.field("title", { boost: 8 });
     this.field("text");
-    search_index.docs.forEach((section) => this.add(section));
+    search_index.docs.filter((section) => section.location.includes("#")).forEach((section) => this.add(section));
   });
   // Headings that share one text stand above it.
   search_index.docs.reduceRight((text, section) => (section.text = section.text || text), "");
@@ -23,7 +23,7 @@ jQuery(() => {
       const page = sections.get(hit.ref.replace(/#.*/, ""));
       link.href = hit.ref;
       link.textContent = section.title;
-      item.append(link, ...(page === section ? [] : [` in ${page.title}`]), document.createElement("p"));
+      item.append(link, ` in ${page.title}`, document.createElement("p"));
       const at = Math.max(0, section.text.toLowerCase().indexOf((words[0] || "").toString()) - 60);
       item.lastChild.textContent = section.text.slice(at, at + 220);
       return item;
