@@ -115,11 +115,14 @@ def test_no_link_is_broken(site):
 
 
 def test_a_publisher_sets_the_edit_links_in_one_place(site, tmp_path):
-    """The controls of scripts/docs: an address of the repository, and a link that leads nowhere."""
+    """And other ends of scripts/docs: without PyPI, and with a link that leads nowhere."""
     copy = tmp_path / "copy"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", REPOSITORY, copy], check=True)
     for path in ("scripts", "etc", "README.md"):
         subprocess.run(["cp", "-r", REPOSITORY / path, copy], check=True)
+    without = ["unshare", "--net", "env", "PIP_RETRIES=0", copy / "scripts" / "docs"]
+    assert subprocess.run(without, capture_output=True).returncode == NO_INDEX
+    shutil.rmtree(copy / "build")
     (copy / "build").mkdir()
     (copy / "build" / "docs-tools").symlink_to(REPOSITORY / "build" / "docs-tools")
     settings = copy / "etc" / "site" / "mkdocs.yml"
