@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ MAN = re.compile(r"\b((?:slurm-|spank_)?bootstrap)</b>\((\d)\)")
 
 def on_config(config):
     config.extra["version"] = project_version()
+    config.repo_url = json.loads((TOP / "etc/publisher.json").read_text(encoding="utf-8"))["homepage"]
     config.mdx_configs["toc"] = {"slugify": lambda text, _: anchor_of(text, ())}
     # This one loads the index by a request, which a browser refuses to a page without a server.
     config.extra_javascript = [script for script in config.extra_javascript if str(script) != "search/main.js"]

@@ -120,13 +120,13 @@ def test_a_publisher_sets_the_edit_links_in_one_place(site, tmp_path):
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", REPOSITORY, copy], check=True)
     for path in ("scripts", "etc", "README.md"):
         subprocess.run(["cp", "-r", REPOSITORY / path, copy], check=True)
-    without = ["unshare", "--net", "env", "PIP_RETRIES=0", copy / "scripts" / "docs"]
+    without = ["unshare", "--net", "env", "PIP_RETRIES=1", copy / "scripts" / "docs"]
     assert subprocess.run(without, capture_output=True).returncode == NO_INDEX
     shutil.rmtree(copy / "build")
     (copy / "build").mkdir()
     (copy / "build" / "docs-tools").symlink_to(REPOSITORY / "build" / "docs-tools")
-    settings = copy / "etc" / "site" / "mkdocs.yml"
-    settings.write_text(settings.read_text().replace('repo_url: ""', "repo_url: https://forge.example/us/slurm-bootstrap"))
+    settings = copy / "etc" / "publisher.json"
+    settings.write_text(settings.read_text().replace('"homepage": ""', '"homepage": "https://forge.example/us/slurm-bootstrap"'))
     subprocess.run([copy / "scripts" / "docs"], check=True, capture_output=True)
     for page, source in ("index", "etc/doc/index.md"), ("etc/man/bootstrap.3", "etc/man/bootstrap.3"), ("README", "README.md"):
         text = (copy / "build" / "site" / f"{page}.html").read_text()
