@@ -93,7 +93,8 @@ class StepExchange final : public Exchange {
     ProcessState& process = process_state();
     // Before the lock: a child that was forked during a round finds the mutex locked forever.
     pid_t owner = 0;
-    if (!process.owner.compare_exchange_strong(owner, ::getpid()) && owner != ::getpid()) {
+    const pid_t self = ::getpid();
+    if (!process.owner.compare_exchange_strong(owner, self) && owner != self) {
       return fail(
           ErrorCode::kUnsupported,
           "this process is a forked child of the rank, and exchanges do not work after fork(); make the call in "

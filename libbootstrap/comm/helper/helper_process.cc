@@ -42,6 +42,8 @@ using std::chrono::steady_clock;
 
 constexpr std::size_t kMaxMessage = std::size_t{1} << 36;  // 64 KiB of each of 1,048,576 ranks
 
+constexpr std::size_t kFirstRead = 4096;
+
 constexpr const char* kBegun = "begun";  // the first message of a helper
 
 // The process whose helper this is has ended. No program sends the last signal number by chance.
@@ -138,16 +140,15 @@ bool write_all(int socket, std::string_view text, Deadline deadline) {
 
 enum class End : std::uint8_t { kWhole, kClosed, kLate };
 
-End read_exactly(int socket, char* to, std::size_t size, Deadline deadline) {
-  while (size > 0) {
-    if (!poll_until(socket, POLLIN, deadline)) return End::kLate;
+// What the other end has sent, up to so many bytes; the number of bytes is in `size`.
+End read_some(int socket, char* to, std::size_t& size, Deadline deadline) {
+  while (true) {
+    if (deadline != Deadline::max() && !poll_until(socket, POLLIN, deadline)) return End::kLate;
     const auto got = ::recv(socket, to, size, 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return End::kClosed;
-    to += got;
-    size -= static_cast<std::size_t>(got);
+    size = got > 0 ? static_cast<std::size_t>(got) : 0;
+    return got > 0 ? End::kWhole : End::kClosed;
   }
-  return End::kWhole;
 }
 
 // A message is its length and a list of strings.
@@ -161,18 +162,31 @@ bool send_list(int socket, const std::vector<std::string>& strings, Deadline dea
   return is_sent;
 }
 
+// Each answer follows a request, so what is read belongs to one message, most often all of it at once.
 End receive_list(int socket, std::vector<std::string>& strings, Deadline deadline) {
+  std::string text(kFirstRead, '\0');
   std::uint64_t length = 0;
-  auto end = read_exactly(socket, reinterpret_cast<char*>(&length), sizeof length, deadline);
-  if (end != End::kWhole) return end;
-  if (length > kMaxMessage) return End::kClosed;
-  std::string text(length, '\0');
-  end = read_exactly(socket, text.data(), text.size(), deadline);
-  auto read = end == End::kWhole ? decode_strings(text) : std::nullopt;
+  for (std::size_t have = 0; have < sizeof length || have < sizeof length + length;) {
+    std::size_t size = text.size() - have;
+    const auto end = read_some(socket, text.data() + have, size, deadline);
+    have += size;
+    const bool has_length = have >= sizeof length;
+    if (has_length) std::memcpy(&length, text.data(), sizeof length);
+    if (end != End::kWhole || length > kMaxMessage) {
+      wipe(text);
+      return end == End::kWhole ? End::kClosed : end;
+    }
+    if (!has_length || text.size() >= sizeof length + length) continue;
+    std::string whole(sizeof length + length, '\0');
+    std::memcpy(whole.data(), text.data(), have);
+    wipe(text);
+    text = std::move(whole);
+  }
+  auto read = decode_strings(std::string_view(text).substr(sizeof length, length));
   wipe(text);
-  if (end == End::kWhole && !read) return End::kClosed;
-  if (read) strings = std::move(*read);
-  return end;
+  if (!read) return End::kClosed;
+  strings = std::move(*read);
+  return End::kWhole;
 }
 
 }  // namespace
