@@ -62,11 +62,13 @@ class AllgatherRunner {
     return status;
   }
   // A value of an earlier call is one that the rank has yet to replace. One of another call with this number stays.
-  Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others) const {
-    return session_.read(wanted, deadline, ask_others, [this](Rank, const std::string& text) {
+  Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
+              PmixSession::Questions begun = {}) const {
+    const auto accept = [this](Rank, const std::string& text) {
       const auto value = decode_tagged_value(text);
       return value && value->tag.id == call_.tag.id && value->tag.sequence >= call_.tag.sequence;
-    });
+    };
+    return session_.read(wanted, deadline, ask_others, accept, std::move(begun));
   }
   bool has_value(const Wanted& wanted, Deadline deadline) const {
     auto values = read({wanted}, deadline, wanted.is_remote);
@@ -125,7 +127,8 @@ class AllgatherRunner {
   }
 
   Status fence() {
-    const pmix::Answer done = session_.client().fence();
+    for (const Rank rank : round_.read) wanted_.push_back({rank, key_, is_remote(rank)});
+    const pmix::Answer done = session_.fence(wanted_, begun_);
     if (!done.wait_until(round_.deadline)) {
       return fail(explain_absence(ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
     }
@@ -138,10 +141,7 @@ class AllgatherRunner {
   // checked.
   Result<RankValues> read_all() {
     const auto& ranks = round_.read;
-    std::vector<Wanted> wanted;
-    wanted.reserve(ranks.size());
-    for (const Rank rank : ranks) wanted.push_back({rank, key_, is_remote(rank)});
-    auto texts = read(wanted, std::min(round_.deadline, steady_clock::now() + kReadTime), false);
+    auto texts = read(wanted_, std::min(round_.deadline, steady_clock::now() + kReadTime), false, std::move(*begun_));
     RankValues values;
     values.reserve(texts.size());
     std::optional<Error> failure;
@@ -178,6 +178,8 @@ class AllgatherRunner {
   Place here_;
   std::vector<Rank> local_ranks_;
   std::string key_;  // of the values
+  std::vector<Wanted> wanted_;
+  const std::shared_ptr<PmixSession::Questions> begun_ = std::make_shared<PmixSession::Questions>();
 };
 
 }  // namespace

@@ -30,9 +30,10 @@ struct Answer::State {
   // libpmix does not copy these, and reads them until it answers.
   pmix_proc_t target{};
   std::string key;
+  std::function<void()> then;
 
   void set(Code status, const pmix_value_t* value) {
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     if (is_there) return;
     code = status;
     if (status == PMIX_SUCCESS && value != nullptr) {
@@ -43,6 +44,7 @@ struct Answer::State {
       }
     }
     is_there = true;
+    lock.unlock();  // or the waiting thread wakes up, and waits for it
     changed.notify_all();
   }
 };
@@ -75,7 +77,13 @@ std::shared_ptr<Answer::State> reference_from_callback(void* pointer) {
 }
 
 extern "C" void fence_is_done(pmix_status_t status, void* pointer) {
-  reference_from_callback(pointer)->set(status, nullptr);
+  const auto state = reference_from_callback(pointer);
+  try {
+    if (status == PMIX_SUCCESS) state->then();
+  } catch (const std::exception&) {  // libpmix is C, and calls us
+    status = PMIX_ERR_NOMEM;
+  }
+  state->set(status, nullptr);
 }
 
 extern "C" void value_is_there(pmix_status_t status, pmix_value_t* value, void* pointer) {
@@ -214,10 +222,11 @@ Status Client::commit() const {
   return fail(ErrorCode::kUnavailable, cat({"PMIx_Commit failed: ", describe(code)}));
 }
 
-Answer Client::fence() const {
+Answer Client::fence(std::function<void()> then) const {
   // Without this key Slurm's server leaves the data on its node; it ignores the key's value.
   static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
   auto state = std::make_shared<Answer::State>();
+  state->then = std::move(then);
   void* reference = reference_for_callback(state);
   return started(functions_->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,7 +53,8 @@ class Client {
 
   Status put(Scope scope, const std::string& key, std::string_view bytes) const;
   Status commit() const;
-  Answer fence() const;  // of all ranks, collecting what they put
+  // Of all ranks, collecting what they put. A thread of libpmix calls `then` when it has succeeded, before the answer.
+  Answer fence(std::function<void()> then) const;
   // `at_once`: only from this node's server; else that one asks the other node, which may never answer.
   Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const;
 

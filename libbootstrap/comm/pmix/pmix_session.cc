@@ -75,15 +75,23 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, bool 
   return session;
 }
 
-Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
-                         const Accept& accept) const {
+pmix::Answer PmixSession::fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const {
+  if (client_->keeps_what_it_read()) wanted.clear();  // read() asks one after the other
+  return client_->fence([client = client_, self = self_, wanted = std::move(wanted), begun] {
+    for (const Wanted& one : wanted) begun->emplace_back(client->get(self, one.rank, one.key, true));
+  });
+}
+
+Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others, const Accept& accept,
+                         Questions begun) const {
   // A question about a rank that never joins stays open forever; the others must not wait for it.
   constexpr auto kPatience = std::chrono::milliseconds(5);
   // Each question is a message to the server, and hundreds of ranks of a node may wait for one late rank.
   constexpr auto kLongestPause = std::chrono::milliseconds(16);
   auto pause = std::chrono::milliseconds(2);
   Values values(wanted.size());
-  std::vector<std::optional<pmix::Answer>> open(wanted.size());
+  Questions open = std::move(begun);
+  open.resize(wanted.size());
   // With hash each is a message to the server and back, and TCP holds the second of two answers back until the first is
   // acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, there is one at a time.
   bool is_one_at_a_time = client_->keeps_what_it_read();

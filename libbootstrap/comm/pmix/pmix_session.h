@@ -45,10 +45,16 @@ class PmixSession {
   bool is_shared() const { return is_shared_; }
   bool may_follow_another() const { return may_follow_another_; }
 
+  // A fence after which libpmix's thread begins to read `wanted` itself: ours has to wake it once less. `begun` is for
+  // read().
+  using Questions = std::vector<std::optional<pmix::Answer>>;
+  pmix::Answer fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const;
+
   // The values that were there before the deadline, in the order of `wanted`. Asks again while a server has none, or an
   // old one that `accept` refuses.
   using Accept = std::function<bool(Rank rank, const std::string& bytes)>;
-  Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others, const Accept& accept) const;
+  Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others, const Accept& accept,
+              Questions begun = {}) const;
 
   // Whether Slurm's server on this node answers a question about itself before the deadline. One thread of it serves
   // its ranks and asks other nodes: if slurmstepd has ended on one, it retries for 31 s, and its ranks get no answer.
