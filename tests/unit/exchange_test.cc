@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 #include <string>
 
@@ -209,18 +208,6 @@ TEST(MissingRanks, AreOnTheNodeThatTheServerWasQueryingWhenItFellSilent) {
       "of a node have ended");
 }
 
-TEST(MissingRanks, AreOnOneOfTheNodesThatWereQueriedAtOnce) {
-  const auto layout = block_layout(4, 2);
-  EXPECT_EQ(
-      describe_missing_ranks(layout, {{}, {2, 3, 4, 5}, {}, ServerState::kSilent}),
-      "missing: some of ranks 2-3 (all of node002), ranks 4-5 (all of node003), and perhaps others; slurmstepd on this "
-      "node stopped answering after it queried their nodes, as happens when all ranks of a node have ended");
-  EXPECT_EQ(describe_missing_ranks(layout, {{1}, {2, 3, 4, 5}, {}, ServerState::kSilent}),
-            "missing: rank 1 (node001, local rank 1), and some of ranks 2-3 (all of node002), ranks 4-5 (all of "
-            "node003), and perhaps others; slurmstepd on this node stopped answering after it queried their nodes, as "
-            "happens when all ranks of a node have ended");
-}
-
 TEST(MissingRanks, ARankIsUnknownIfTheServerDidNotAnswer) {
   const auto layout = block_layout(2, 2);
   EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kSilent}),
@@ -236,22 +223,6 @@ TEST(MissingRanks, ARankIsUnknownIfTheServerDidNotAnswer) {
   // A step on one node has no other node to query.
   EXPECT_EQ(describe_missing_ranks(block_layout(1, 2), {{}, {}, {1}, ServerState::kSilent}),
             "missing or state unknown: rank 1 (node001, local rank 1); slurmstepd on this node no longer answers");
-}
-
-TEST(MissingRanks, AsksEveryNodeOnceInTurnsThatDifferByOne) {
-  for (const std::size_t count : {0U, 1U, 63U, 64U, 65U, 128U, 129U, 65536U}) {
-    std::vector<NodeIndex> nodes(count);
-    std::iota(nodes.begin(), nodes.end(), NodeIndex{7});
-    const auto turns = deal_turns(nodes, 64);
-    EXPECT_EQ(turns.size(), std::min<std::size_t>(count, 64));
-    std::vector<NodeIndex> asked;
-    for (const auto& turn : turns) {
-      EXPECT_GE(turn.size(), count / 64);
-      EXPECT_LE(turn.size(), (count + 63) / 64);
-      asked.insert(asked.end(), turn.begin(), turn.end());
-    }
-    EXPECT_EQ(asked, nodes) << count;
-  }
 }
 
 constexpr StepId kStep{12, 3, 0};

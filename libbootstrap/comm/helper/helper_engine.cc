@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/helper/helper_main.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/secrets.h"
@@ -25,8 +26,9 @@ class HelperEngine final : public ExchangeEngine {
   HelperEngine(std::unique_ptr<HelperProcess> helper, milliseconds more, std::string silence)
       : helper_(std::move(helper)), more_(more), silence_(std::move(silence)) {}
 
-  Status open(const StepRank& self, Carrier carrier, bool may_follow_another, Deadline deadline) {
-    const auto answer = ask(helper_request::open(self, carrier, may_follow_another), deadline);
+  Status open(Carrier carrier, bool may_follow_another, Deadline deadline) {
+    const auto answer =
+        ask({std::string(kVersion), std::to_string(static_cast<int>(carrier)), as_text(may_follow_another)}, deadline);
     if (!answer) return fail(answer.error());
     name_ = answer->at(1);
     return {};
@@ -35,7 +37,13 @@ class HelperEngine final : public ExchangeEngine {
   std::string name() const override { return name_; }
 
   Result<RankValues> run(const CallTag& tag, const Allgather& round) override {
-    auto answer = ask(helper_request::run(tag, round), round.deadline + more_);
+    const auto deadline = std::chrono::nanoseconds(round.deadline.time_since_epoch()).count();
+    std::vector<std::string> request{std::string(helper_request::kRun)};
+    request.push_back(encode_tagged_value(tag, round.value));
+    request.push_back(std::to_string(deadline));
+    request.push_back(as_text(round.is_for_step));
+    request.push_back(as_bytes(round.read));
+    auto answer = ask(std::move(request), round.deadline + more_);
     if (!answer) return fail(answer.error());
     answer->erase(answer->begin());
     return std::move(*answer);
@@ -43,19 +51,22 @@ class HelperEngine final : public ExchangeEngine {
 
   Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                     const std::vector<Rank>& asked) override {
-    const auto answer = ask(helper_request::report(tag, own, asked), steady_clock::now() + kReportTime);
+    const auto report = encode_tagged_value(tag, own ? write_record(*own) : "");
+    const auto answer =
+        ask({std::string(helper_request::kReport), report, as_bytes(asked)}, steady_clock::now() + kReportTime);
     if (!answer) return fail(answer.error());
     RankReports reports;
     reports.missing = answer->at(1);
-    for (std::size_t i = 2; i + 2 < answer->size(); i += 3) {
-      reports.failures.push_back(
-          {parse_unsigned<Rank>((*answer)[i]).value_or(0), (*answer)[i + 2], (*answer)[i + 1] == "1"});
+    for (std::size_t i = 2; i + 1 < answer->size(); i += 2) {
+      auto one = read_record<RankReport>((*answer)[i + 1]).value_or(RankReport());
+      one.rank = parse_unsigned<Rank>((*answer)[i]).value_or(0);
+      reports.failures.push_back(std::move(one));
     }
     return reports;
   }
 
   void leave(bool do_all_leave, Deadline deadline) override {
-    if (!is_lost_) (void)ask({std::string(helper_request::kLeave), do_all_leave ? "1" : "0"}, deadline);
+    if (!is_lost_) (void)ask({std::string(helper_request::kLeave), as_text(do_all_leave)}, deadline);
     if (!is_lost_) (void)helper_->wait_for_end(deadline);
   }
 
@@ -97,7 +108,7 @@ Engine start_helper(const StepRank& self, Carrier carrier, bool may_follow_anoth
       "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does";
   auto engine = std::make_unique<HelperEngine>(std::move(*helper), is_pmi1 ? milliseconds(0) : kTimeToAsk,
                                                is_pmi1 ? kOfPmi1 : describe_silence(self, false));
-  if (auto opened = engine->open(self, carrier, may_follow_another, deadline); !opened) return fail(opened.error());
+  if (auto opened = engine->open(carrier, may_follow_another, deadline); !opened) return fail(opened.error());
   return Engine(std::move(engine));
 }
 

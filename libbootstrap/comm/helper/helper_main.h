@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,19 +23,29 @@ inline bool is_helper(int count, char** arguments) {
 // Before exit(3), which Slurm's libpmi may call: the answer to the request that is open.
 void answer_with(const Error& error);
 
-// Requests as strings. The first is what they are; the library may be upgraded while the program runs, so the first
-// of all has its version. An answer begins with an empty string, or is the number and the message of an error.
+// Requests as strings. The first of all has the version, since the library may be upgraded while the program runs. An
+// answer begins with an empty string, or is the number and the message of an error.
 namespace helper_request {
 
-inline constexpr std::string_view kRun = "run";
-inline constexpr std::string_view kReport = "report";
-inline constexpr std::string_view kLeave = "leave";
-
-std::vector<std::string> open(const StepRank& self, Carrier carrier, bool may_follow_another);
-std::vector<std::string> run(const CallTag& tag, const Allgather& round);
-std::vector<std::string> report(const CallTag& tag, const std::optional<RankReport>& own,
-                                const std::vector<Rank>& asked);
+inline constexpr std::string_view kRun = "run";        // the tagged value, the deadline, is_for_step, the ranks
+inline constexpr std::string_view kReport = "report";  // the tagged report or nothing, the ranks
+inline constexpr std::string_view kLeave = "leave";    // do_all_leave
 
 }  // namespace helper_request
+
+// Rank and helper run on one machine: numbers stay as the machine has them.
+template <class Number>
+std::string as_bytes(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+
+template <class Number>
+std::vector<Number> from_bytes(std::string_view bytes) {
+  std::vector<Number> numbers(bytes.size() / sizeof(Number));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(Number));
+  return numbers;
+}
+
+inline std::string as_text(bool value) { return value ? "1" : "0"; }
 
 }  // namespace bootstrap

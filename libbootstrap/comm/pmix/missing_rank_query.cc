@@ -18,12 +18,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // Slurm's server stops answering when it asks a node without slurmstepd (see PmixSession::look_for_server()). So one
-// rank of each node asks a few nodes per turn, in kMaxTurns turns at most, and after each turn checks that the server
-// still answers, which takes less than a millisecond: the nodes of the turn after which it does not are the silencers.
-// The other ranks of the node ask nothing meanwhile, since their question could silence the server. They wait longer
-// than the turns take, as their deadline may be earlier; then the server has most answers. Nodes without a turn in time
-// are asked together at the end.
-constexpr std::size_t kMaxTurns = 64;
+// rank of each node asks one node after the other, and checks each time that the server still answers, which takes less
+// than a millisecond: the node after which it does not is the silencer. The other ranks of the node ask nothing
+// meanwhile, since their question could silence the server. They wait longer than the turns take, as their deadline may
+// be earlier; then the server has most answers. Nodes without a turn in time are asked together at the end.
 constexpr milliseconds kNearTime{50};
 constexpr milliseconds kTurnTime{5};
 constexpr milliseconds kTimeOfTurns{500};
@@ -117,26 +115,13 @@ class MissingRankQuery {
   void ask_in_turns(const std::vector<Wanted>& far) {
     std::map<NodeIndex, std::vector<Wanted>> of_node;
     for (const Wanted& one : far) of_node[layout_.place(one.rank).node].push_back(one);
-    std::vector<NodeIndex> nodes;
-    nodes.reserve(of_node.size());
-    for (const auto& [node, questions] : of_node) nodes.push_back(node);
-    for (const auto& turn : deal_turns(nodes, kMaxTurns)) {
+    for (const auto& [node, questions] : of_node) {
       const auto now = steady_clock::now();
       if (now >= start_ + kTimeOfTurns) return;
-      std::vector<Wanted> questions;
-      for (const NodeIndex node : turn) {
-        questions.insert(questions.end(), of_node[node].begin(), of_node[node].end());
-      }
       ask(questions, now + kTurnTime);
       if (is_server_there()) continue;
-      if (server_ == ServerState::kEnded) return;
-      for (const NodeIndex node : turn) {
-        const auto ranks = ranks_of(of_node[node]);
-        const bool has_slurmstepd =
-            std::any_of(ranks.begin(), ranks.end(), [this](Rank rank) { return is_here_[rank]; });
-        if (!has_slurmstepd) silencers_.insert(silencers_.end(), ranks.begin(), ranks.end());
-      }
-      std::sort(silencers_.begin(), silencers_.end());
+      const bool has_slurmstepd = absent_of(questions).size() < questions.size();
+      if (server_ == ServerState::kSilent && !has_slurmstepd) silencers_ = ranks_of(questions);
       return;
     }
   }

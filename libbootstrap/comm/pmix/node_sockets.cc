@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -116,20 +115,18 @@ bool is_connection_to(int descriptor, std::uint16_t port) {
   return std::memcmp(&own, &peer, length) == 0;
 }
 
-// Identifies sockets by inode: other threads may reuse the numbers of descriptors meanwhile.
-template <class Action>
-bool for_each_connection(std::uint16_t port, Action action) {
+// The descriptors of the connections of this process to that port; nothing if they cannot be listed, as in a process
+// without a free descriptor.
+std::optional<std::vector<int>> connections(std::uint16_t port) {
   DIR* const folder = port == 0 ? nullptr : ::opendir("/proc/self/fd");
-  if (folder == nullptr) return false;
+  if (folder == nullptr) return std::nullopt;
+  std::vector<int> found;
   while (const dirent* entry = ::readdir(folder)) {
     const auto number = parse_unsigned(entry->d_name, INT32_MAX);
-    const int descriptor = static_cast<int>(number.value_or(0));
-    struct stat facts {};
-    if (!number || !is_connection_to(descriptor, port) || ::fstat(descriptor, &facts) != 0) continue;
-    action(descriptor, facts.st_ino);
+    if (number && is_connection_to(static_cast<int>(*number), port)) found.push_back(static_cast<int>(*number));
   }
   (void)::closedir(folder);
-  return true;
+  return found;
 }
 
 int tcp_state(int descriptor) {
@@ -140,20 +137,18 @@ int tcp_state(int descriptor) {
 
 }  // namespace
 
-std::optional<Sockets> ServerConnection::list(std::uint16_t server_port) {
-  Sockets sockets;
-  const bool is_listed = for_each_connection(server_port, [&](int, ino_t socket) { sockets.push_back(socket); });
-  return is_listed ? std::optional(std::move(sockets)) : std::nullopt;
+std::optional<std::size_t> ServerConnection::count(std::uint16_t server_port) {
+  const auto found = connections(server_port);
+  return found ? std::optional(found->size()) : std::nullopt;
 }
 
-ServerConnection ServerConnection::find(std::uint16_t server_port, const Sockets& before) {
-  int found = -1;
-  (void)for_each_connection(server_port, [&](int descriptor, ino_t socket) {
-    if (std::find(before.begin(), before.end(), socket) != before.end()) return;
-    found = descriptor;
-    (void)::fcntl(found, F_SETFD, FD_CLOEXEC);
-  });
-  return ServerConnection(found < 0 ? -1 : ::fcntl(found, F_DUPFD_CLOEXEC, 3));
+ServerConnection ServerConnection::find(std::uint16_t server_port) {
+  ServerConnection connection;
+  for (const int one : connections(server_port).value_or(std::vector<int>())) {
+    (void)::fcntl(one, F_SETFD, FD_CLOEXEC);
+    connection = ServerConnection(::fcntl(one, F_DUPFD_CLOEXEC, 3));
+  }
+  return connection;
 }
 
 bool ServerConnection::is_lost() const {

@@ -2,12 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "comm/exchange.h"
 #include "probe/files.h"
@@ -32,19 +29,16 @@ class NodeBarrier {
   Descriptor descriptor_;
 };
 
-using Sockets = std::vector<ino_t>;
-
 // The TCP connection of libpmix to the server of this node.
 class ServerConnection {
  public:
   ServerConnection() = default;
-  // The connections of this process to that port: a second copy of libpmix, which some builds of MPI include, may have
-  // its own. Nothing if they cannot be listed, as in a process without a free descriptor.
-  static std::optional<Sockets> list(std::uint16_t server_port);
+  // How many this process has to that port. Nothing if they cannot be listed, as without a free descriptor.
+  static std::optional<std::size_t> count(std::uint16_t server_port);
 
-  // Finds the connection that is not in `before`, keeps a second descriptor of it, and marks it close-on-exec: libpmix
-  // does not, and the server would take the end of a program that inherits it for the end of the rank.
-  static ServerConnection find(std::uint16_t server_port, const Sockets& before);
+  // Finds the connection, keeps a second descriptor of it, and marks it close-on-exec: libpmix does not, and the server
+  // would take the end of a program that inherits it for the end of the rank.
+  static ServerConnection find(std::uint16_t server_port);
 
   // True if the server has closed it; false if none was found.
   bool is_lost() const;

@@ -159,39 +159,9 @@ class PmixEngine final : public ExchangeEngine {
   std::optional<CallTag> given_up_;
 };
 
-// A task that its caller may stop waiting for, and that owns all that it uses.
-template <class Value>
-struct RideTask {
-  StepRank self;
-  PmixServer server;
-  std::function<Result<Value>(ExchangeEngine&)> body;
-  Result<Value> result = fail(ErrorCode::kUnavailable, "the call did not run");
-  std::atomic<bool> is_connected{false};  // only the server can delay it now
-  std::atomic<bool> has_result{false};    // closing the session may take longer
-
-  void run() {
-    auto session = PmixSession::open(server, self.rank, false);
-    is_connected = true;
-    if (session) {
-      PmixEngine engine(self, server, std::move(*session));
-      result = body(engine);
-      has_result = true;
-      engine.leave(false, Deadline::max());
-    } else {
-      result = fail(session.error());
-      has_result = true;
-    }
-  }
-};
-
-// A process is one PMIx client, however many handles it has open.
-AbandonableThread& last_ride() {
-  static auto* last = new AbandonableThread;  // never destroyed: a worker may outlive main()
-  return *last;
-}
-
 std::atomic<int> open_rides{0};
 
+// Each call in a thread of its own, which owns all that it uses: the caller may stop waiting for the server.
 class RidingEngine final : public ExchangeEngine {
  public:
   RidingEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) { ++open_rides; }
@@ -208,32 +178,31 @@ class RidingEngine final : public ExchangeEngine {
       wipe(of_call->value);
       delete of_call;
     });
-    return ride<RankValues>([tag, value](ExchangeEngine& engine) { return engine.run(tag, *value); }, round.deadline,
-                            kQueryTime + kLeaveTime);
+    return ride<RankValues>([tag, value](ExchangeEngine& engine) { return engine.run(tag, *value); }, round.deadline);
   }
 
   Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                     const std::vector<Rank>& asked) override {
     const auto body = [tag, own, asked](ExchangeEngine& engine) { return engine.share_reports(tag, own, asked); };
-    return ride<RankReports>(body, steady_clock::now() + kAnswerTime, kQueryTime + 2 * kAnswerTime);
+    return ride<RankReports>(body, steady_clock::now());
   }
 
  private:
-  // Waits until the deadline, and for `more` once the task is connected. Fails if the task has no result by then.
   template <class Value>
-  Result<Value> ride(std::function<Result<Value>(ExchangeEngine&)> body, Deadline deadline,
-                     std::chrono::milliseconds more) const {
-    auto& worker = last_ride();
-    if (!worker.wait_until(steady_clock::now())) {
-      return fail(ErrorCode::kUnavailable,
-                  "an earlier call still waits for the PMIx server on this node; end the program");
-    }
-    const std::shared_ptr<RideTask<Value>> task(new RideTask<Value>{self_, server_, std::move(body)});
-    auto started = worker.start([task] { task->run(); });
-    if (!started) return fail(started.error());
-    if (!worker.wait_until(deadline) && task->is_connected) (void)worker.wait_until(deadline + more);
-    if (task->has_result) return std::move(task->result);
-    return fail(ErrorCode::kTimeout, describe_silence(self_, server_.from_mpirun));
+  Result<Value> ride(std::function<Result<Value>(ExchangeEngine&)> body, Deadline deadline) const {
+    using Outcome = Result<Value>;
+    const auto work = [self = self_, server = server_, body = std::move(body)]() -> Result<Outcome> {
+      auto session = PmixSession::open(server, self.rank, false);
+      if (!session) return Outcome(fail(session.error()));
+      PmixEngine engine(self, server, std::move(*session));
+      auto outcome = body(engine);
+      engine.leave(false, Deadline::max());
+      return outcome;
+    };
+    auto outcome = call_with_deadline<Outcome>("the call", work, deadline + kQueryTime + kLeaveTime);
+    if (outcome) return std::move(*outcome);
+    const bool is_late = outcome.error().code == ErrorCode::kTimeout;
+    return fail(is_late ? Error{ErrorCode::kTimeout, describe_silence(self_, server_.from_mpirun)} : outcome.error());
   }
 
   StepRank self_;

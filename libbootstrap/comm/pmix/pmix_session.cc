@@ -27,10 +27,9 @@ std::atomic<pid_t> keeper{0};
 // with 8 ranks. Slurm's server uses one thread.
 Status keep_open(const pmix::Client& client, std::uint16_t port) {
   if (keeper == ::getpid()) return {};
-  const auto others = ServerConnection::list(port).value_or(Sockets{});
   const auto self = client.init(kMpiruns);
   if (!self) return fail(self.error());
-  (void)ServerConnection::find(port, others);  // close-on-exec
+  (void)ServerConnection::find(port);  // close-on-exec
   if (keeper.exchange(::getpid()) == 0) (void)std::atexit([] { PmixSession::end_kept(); });
   return {};
 }
@@ -59,13 +58,12 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, bool 
     if (!kept) return fail(kept.error());
   }
   const bool is_shared = (*client)->is_initialized();
-  const auto others = ServerConnection::list(server.port).value_or(Sockets{});
   auto self = (*client)->init(server.from_mpirun ? kMpiruns : "Slurm's");
   if (!self) return fail(self.error());
   PmixSession session(*client, std::move(*self), is_shared);
   session.may_follow_another_ = may_follow_another && !is_shared;
-  if (!is_shared) session.connection_ = ServerConnection::find(server.port, others);
-  if (is_shared && !others.empty()) session.seen_port_ = server.port;
+  if (!is_shared) session.connection_ = ServerConnection::find(server.port);
+  if (is_shared && ServerConnection::count(server.port).value_or(0) > 0) session.seen_port_ = server.port;
   if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
     const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
     return fail(ErrorCode::kDisagreement,
@@ -128,8 +126,7 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
 bool PmixSession::is_connection_lost() const {
   if (!is_shared_) return connection_.is_lost();
   if (seen_port_ == 0) return false;
-  const auto open = ServerConnection::list(seen_port_);
-  return open && open->empty();  // libpmix has closed its end
+  return ServerConnection::count(seen_port_) == 0;  // libpmix has closed its end
 }
 
 ServerState PmixSession::look_for_server(Deadline deadline) const {

@@ -19,23 +19,11 @@ std::vector<Rank> merge(const std::vector<Rank>& some, const std::vector<Rank>& 
   return all;
 }
 
-bool are_on_one_node(const Layout& layout, const std::vector<Rank>& ranks) {
-  return std::all_of(ranks.begin(), ranks.end(),
-                     [&](Rank rank) { return layout.place(rank).node == layout.place(ranks.front()).node; });
-}
-
 // A server that no longer answers serves no other node either: a rank without an answer may have joined.
 std::string describe_silencers(const Layout& layout, const MissingRanks& absence) {
-  const bool is_sure = are_on_one_node(layout, absence.silencers);
-  std::string text;
-  if (is_sure) {
-    text = missing_ranks(layout, merge(absence.missing, absence.silencers));
-  } else {
-    text = absence.missing.empty() ? "missing: " : cat({missing_ranks(layout, absence.missing), ", and "});
-    text += cat({"some of ", name_ranks(layout, absence.silencers)});
-  }
-  return cat({text, ", and perhaps others; slurmstepd on this node stopped answering after it queried ",
-              is_sure ? layout.host_of(absence.silencers.front()) : "their nodes", kAsWhenEnded});
+  return cat({missing_ranks(layout, merge(absence.missing, absence.silencers)),
+              ", and perhaps others; slurmstepd on this node stopped answering after it queried ",
+              layout.host_of(absence.silencers.front()), kAsWhenEnded});
 }
 
 // "slurmstepd of this node has ended"; not for one that answers.
@@ -55,17 +43,6 @@ std::string describe_missing_ranks(const Layout& layout, const MissingRanks& abs
   }
   if (absence.server == ServerState::kAnswers) return text;
   return cat({text, "; ", describe_server(layout, absence.server)});
-}
-
-std::vector<std::vector<NodeIndex>> deal_turns(const std::vector<NodeIndex>& nodes, std::size_t most) {
-  const std::size_t count = std::min(nodes.size(), most);
-  std::vector<std::vector<NodeIndex>> turns;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto begin = static_cast<std::ptrdiff_t>(nodes.size() * i / count);
-    const auto end = static_cast<std::ptrdiff_t>(nodes.size() * (i + 1) / count);
-    turns.emplace_back(nodes.begin() + begin, nodes.begin() + end);
-  }
-  return turns;
 }
 
 }  // namespace bootstrap

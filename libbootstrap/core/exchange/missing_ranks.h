@@ -19,9 +19,10 @@ enum class ServerState : std::uint8_t {
 
 // Each list ascending, and no rank in two of them.
 struct MissingRanks {
-  std::vector<Rank> missing;    // asked for while the server answered
-  std::vector<Rank> silencers;  // on the nodes that it was asking when it fell silent, most likely since one is gone
-  std::vector<Rank> unheard;    // of which nothing is known
+  std::vector<Rank> missing;  // asked for while the server answered
+  std::vector<Rank>
+      silencers;              // of the node that it was asking when it fell silent, most likely since that one is gone
+  std::vector<Rank> unheard;  // of which nothing is known
   ServerState server = ServerState::kAnswers;
 
   bool is_empty() const { return missing.empty() && silencers.empty() && unheard.empty(); }
@@ -30,8 +31,5 @@ struct MissingRanks {
 // "missing: rank 5 (node002, local rank 1)", and where slurmstepd fell silent or ended what that is worth.
 // Precondition: not is_empty().
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
-
-// The nodes dealt out in their order to `most` turns at most, as evenly as possible.
-std::vector<std::vector<NodeIndex>> deal_turns(const std::vector<NodeIndex>& nodes, std::size_t most);
 
 }  // namespace bootstrap
