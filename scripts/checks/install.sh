@@ -37,9 +37,19 @@ PYTHONPATH=$here/.. python3 - "$work/project" <<'PYTHON'
 import pathlib, sys
 from checks.pages import TOP, read_page
 folder, blocks = pathlib.Path(sys.argv[1]), read_page(TOP / "etc/man/bootstrap.3").blocks
-(folder / "ranks.c").write_text(next(block.text for block in blocks if block.kind == "c"))
+program, _, *calls = (block.text for block in blocks if block.kind == "c")
+(folder / "ranks.c").write_text(program)
+# What the calls of other libraries need of them.
+names = "typedef struct ncclComm* ncclComm_t; typedef enum { UCC_OK, UCC_ERR_NO_MESSAGE, UCC_ERR_INVALID_PARAM } ucc_status_t;\n" \
+        "typedef struct { int version; } nvshmemx_uniqueid_t, nvshmemx_init_attr_t; enum { NVSHMEMX_INIT_WITH_UNIQUEID };\n" \
+        "#define NVSHMEMX_UNIQUEID_INITIALIZER {1}\n#define NVSHMEMX_INIT_ATTR_INITIALIZER {1}\n" \
+        "int nvshmemx_get_uniqueid(nvshmemx_uniqueid_t*);\n" \
+        "int nvshmemx_set_attr_uniqueid_args(int, int, const nvshmemx_uniqueid_t*, nvshmemx_init_attr_t*);\n" \
+        "int nvshmemx_init_attr(unsigned, nvshmemx_init_attr_t*);\n"
+(folder / "calls.c").write_text("#include <bootstrap/bootstrap.h>\n" + names + "".join(calls))
 (folder / "CMakeLists.txt").write_text(next(block.text for block in blocks if block.kind == "cmake"))
-(folder / "lines.sh").write_text("".join(block.text for block in blocks if "pkg-config" in block.text))
+lines = [block.text for block in blocks if "pkg-config" in block.text]
+(folder / "lines.sh").write_text("".join([*lines, "cc -c -Wall -Werror calls.c $(pkg-config --cflags bootstrap)\n"]))
 PYTHON
 if ! (cd "$work/project" && bash -e -c 'srun() { env -i "${!#}"; }; . ./lines.sh; cmake -B build; cmake --build build') >"$work/log" 2>&1; then
   cat "$work/log"

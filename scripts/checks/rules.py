@@ -33,7 +33,8 @@ ONE_PAIR = {
     "slurm/slurm.h": "spank_plugin/srun/slurmctld_calls",
     "hwloc.h": "nothing in the product",
     "pmix.h": "libbootstrap/comm/pmix/pmix_library",
-    "nccl.h": "nothing in the product",
+    "nccl.h": "libbootstrap/comm/nccl/nccl_library",
+    "cuda.h": "libbootstrap/comm/nccl/cuda_device",
 }
 
 # The core does no I/O, reads no environment and no clock, and logs nothing. arpa/inet.h is for inet_pton, a pure function.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "comm/nccl/same_declaration.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
 
@@ -234,3 +235,31 @@ std::optional<int> driver_version() {
 }
 
 }  // namespace bootstrap
+
+// Our declarations against the headers, where they are installed.
+#if __has_include(<cuda.h>) && __has_include(<cuda_runtime_api.h>)
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+namespace bootstrap {
+template <>
+struct OurType<CUcontext> {
+  using Type = Context;
+};
+template <>
+struct OurType<CUuuid> {
+  static_assert(sizeof(CUuuid) == sizeof(Uuid));
+  using Type = Uuid;
+};
+static_assert(CUDA_SUCCESS == kGpuSuccess && cudaSuccess == kGpuSuccess);
+static_assert(kIsDeclared<decltype(cuInit), decltype(Driver::init)>);
+static_assert(kIsDeclared<decltype(cuDriverGetVersion), decltype(Driver::driver_version)>);
+static_assert(kIsDeclared<decltype(cuDeviceGet), decltype(Driver::device)>);
+static_assert(kIsDeclared<decltype(cuDevicePrimaryCtxRetain), decltype(Driver::retain_context)>);
+static_assert(kIsDeclared<decltype(cuCtxSetCurrent), decltype(Driver::set_context)>);
+static_assert(kIsDeclared<decltype(cuCtxGetDevice), decltype(Driver::device_of_context)>);
+static_assert(kIsDeclared<decltype(cuDeviceGetPCIBusId), decltype(Driver::bus_id)>);
+static_assert(kIsDeclared<decltype(cuDeviceGetUuid), decltype(Driver::uuid)>);
+static_assert(kIsDeclared<decltype(cuGetErrorString), decltype(Driver::error_string)>);
+static_assert(kIsDeclared<decltype(cudaGetDevice), decltype(loaded_runtime())>);
+}  // namespace bootstrap
+#endif

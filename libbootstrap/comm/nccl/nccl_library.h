@@ -16,7 +16,7 @@ struct ncclComm;
 
 namespace bootstrap::nccl {
 
-// From nccl.h; tests/unit/nccl_declarations.cc compares with the real header, if there is one.
+// From nccl.h; the end of nccl_library.cc compares with the real header, if there is one.
 using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;
