@@ -23,6 +23,7 @@ MPI_RATIO, STORE_RATIO = 0.2, 1
 STORE_RANKS = 16  # each imports torch, which takes seconds of a core
 FIRST_PORT = 29600
 CALLS = (1, 10, 100)
+COMMUNICATORS = 8
 
 
 def spans(lines, kind, who):
@@ -165,6 +166,13 @@ def measure_calls(cluster, size):
             group.add(f"{name}, over PMI-1", "ms", found["pmi1"], found["bytes"], "over PMIx")
             if found["mpi"]:
                 group.add(name, "ms", found["bytes"], found["mpi"], "MPI_Init, and as often MPI_Bcast")
+        starts = Starts(cluster, ranks, nodes)
+        for _ in range(max(3, size.starts // 6)):
+            folder = inside("tests/doubles/nccl-2.28.9/libnccl.so.2").rpartition("/")[0]
+            starts.time("bytes", "env", f"LD_LIBRARY_PATH={folder}", *clocked("exchange_start", str(COMMUNICATORS), "communicators"))
+            starts.time("bare", *clocked("exchange_bench", "start", str(COMMUNICATORS)))
+        group.add(f"{COMMUNICATORS} communicators of a stand-in for NCCL, {shape(ranks, nodes)}", "ms", starts.found["bytes"],
+                  starts.found["bare"], "bare PMIx: init, and as often put, fence, get")
     return group
 
 

@@ -35,6 +35,7 @@ GOALS = {
     "M9": ("PMIx releases", "table"),
     "M10": ("10,000 exchanges in one process; TSan", "0 reports, memory and descriptors flat"),
     "M11": ("calls after a rank is gone, late or stopped", "0 of 300 wrong"),
+    "M12": ("a rank killed while NCCL makes a communicator, at 20 moments", "all others name it"),
     "L1": ("preload in processes that are no rank", "output and status equal, no call of ours"),
     "L2": ("the user's own LD_PRELOAD", "kept, ours once, at the end"),
     "L3": ("cost of the preload", "<= 0.1 ms a process"),

@@ -1,6 +1,6 @@
 /*
  * From the start of a process to the 128 bytes of each rank in its hand, with the library: exchange_start [CALLS], so
- * often from one handle. Started by exchange_clock; prints a line of JSON with times in nanoseconds and the private
+ * often from one handle; exchange_start COUNT communicators makes NCCL communicators instead. Started by exchange_clock; prints a line of JSON with times in nanoseconds and the private
  * memory in KiB. SPDX-License-Identifier: Apache-2.0
  */
 #define _POSIX_C_SOURCE 200809L
@@ -41,7 +41,10 @@ int main(int count, char** words) {
   bootstrap_unique_id_t* const all = calloc((size_t)bootstrap_size(job), sizeof id);
   if (all == NULL) return 2;
   for (; calls > 0; --calls) {
-    if (bootstrap_exchange(job, &id, sizeof id, all) != BOOTSTRAP_OK) return report("exchange");
+    struct ncclComm* comm = NULL;
+    const bootstrap_status_t status = count > 2 ? bootstrap_nccl_comm(job, BOOTSTRAP_WORLD, NULL, &comm)
+                                                : bootstrap_exchange(job, &id, sizeof id, all);
+    if (status != BOOTSTRAP_OK) return report("exchange");
   }
   free(all);
   if (clock_gettime(CLOCK_MONOTONIC, &ended) != 0) return 2;

@@ -58,7 +58,8 @@ bool is_blocking(const ncclConfig_t* config) {
 ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<ncclUniqueId> ids, int rank,
                   const ncclConfig_t* config, bool has_config) {
   log(std::string(call) + " ranks=" + std::to_string(ranks) + " rank=" + std::to_string(rank) +
-      " ids=" + std::to_string(ids.size()) + " hash=" + hash_of(ids));
+      " ids=" + std::to_string(ids.size()) + " hash=" + hash_of(ids) +
+      " config=" + std::to_string(config == nullptr ? 0 : config->size));
   *result = nullptr;
   bool blocking = true;
   const auto checked = guarded([&] {

@@ -6,7 +6,7 @@ import pytest
 
 from built_files import program
 from communicator_steps import REAL_NCCL, answers, failures, libraries, run, whole
-from exchange_steps import are_told_of
+from exchange_steps import are_told_of, missing_ranks
 
 DEADLINE_MS = 3000
 IN_TIME = ("--timeout-ms", str(DEADLINE_MS))
@@ -63,6 +63,27 @@ def test_four_calls_make_a_communicator(comm_cluster, mpi, nodes, per_node, root
 def test_groups(comm_cluster, group, expected, mpi, roots):
     step = run(comm_cluster, 3, 4, program("comm_probe"), "--group", group, "--roots", str(roots), options=(f"--mpi={mpi}",))
     assert answers(step) == {rank: "in no group" for rank in range(12)} | whole(expected), step
+
+
+def test_nccl_gets_the_whole_configuration_of_the_caller(comm_cluster):
+    """A longer one than the library knows, which asks for a communicator that does not block."""
+    step = run(comm_cluster, 2, 2, program("comm_probe"), "--config", env={"NCCL_DOUBLE_LOG": "/home/alice/config.log"})
+    assert answers(step) == whole([range(4)]), step
+    inits = [call for call in calls(comm_cluster, "config.log") if call["call"].startswith("ncclCommInit")]
+    assert [(call["call"], call["config"]) for call in inits] == [("ncclCommInitRankConfig", "56")] * 4
+
+
+def test_unique_ids_of_lists_of_ranks(comm_cluster):
+    found = answers(run(comm_cluster, 2, 3, program("comm_probe"), "--ids", "1", "--group", "5,0;1,2,3"))
+    assert found[5] == found[0] and found[1] == found[2] == found[3], found
+    assert len({found[0], found[1], found[4]}) == 3, "rank 4 is in no list, and keeps what it had"
+
+
+@pytest.mark.parametrize("group", ["world", "3,2;0,1"])
+def test_more_roots_than_ranks_are_refused(comm_cluster, group):
+    said = failures(run(comm_cluster, 2, 2, program("comm_probe"), "--roots", "5", "--group", group))
+    most = 4 if group == "world" else 2
+    assert {text for text, _ in said.values()} == {f"5 roots requested for a communicator of {most} ranks; the most is one for each rank"}, said
 
 
 @pytest.mark.parametrize("distribution", ["cyclic", "plane=2"])
@@ -227,6 +248,34 @@ def test_a_rank_that_does_not_come_out_of_nccl_is_named(comm_cluster, mpi, rank,
     named = f"ranks stopped, ended, or are done with ncclCommInitRank, in which others wait; look for their last messages; "
     named += f"missing: rank {rank} (node00{rank // 4 + 1}, local rank {rank % 4})"
     assert all(text.endswith(named if mpi == "pmix" else NOT_OVER_PMI1) for text, _ in said.values()), said
+
+
+MOMENTS = 20
+DEADLINE_OF_KILLS = 4500  # long after the last kill
+
+
+@pytest.mark.full
+def test_a_rank_that_is_killed_at_any_moment_is_named(comm_cluster, campaign, figure):
+    """While NCCL makes the communicator, in which another rank does not begin. The killed one may have said that it waits."""
+    moments = [(index, index * 0.135) for index in range(MOMENTS)]
+
+    def kill(case):
+        index, moment = case
+        victim, stalls = index % 8, (index + 3) % 8
+        script = f'[ $SLURM_PROCID != {victim} ] || {{ sleep {moment} && kill -9 $$; }} & exec "$@"'
+        probe = (program("comm_probe"), "--timeout-ms", str(DEADLINE_OF_KILLS), "--stall", str(stalls), "--linger", "3")
+        return victim, run(comm_cluster, 2, 4, "sh", "-c", script, "sh", *probe, options=("--mpi=pmix", "--wait=20"))
+
+    wrong = []
+    for (_, moment), (victim, step) in campaign.run(kill, moments, 2):
+        said = failures(step)
+        named = {rank: missing_ranks(text) for rank, (text, _) in said.items()}
+        are_all = set(said) == set(range(8)) - {victim} and all(found == {victim} for found in named.values())
+        if not are_all or any("all ranks of the communicator wait" in text for text, _ in said.values()):
+            wrong.append((moment, victim, step))
+    figure("M12", got=f"a rank killed at {len(moments)} moments: {len(wrong)} not named by all others", met=not wrong, seed=campaign.seed,
+           control="a rank that waits is not named")  # fmt: skip
+    assert not wrong, wrong[0]
 
 
 def test_no_nccl_on_a_node(comm_cluster):

@@ -73,9 +73,10 @@ def test_leftovers_would_be_seen(exchange_cluster):
 
 @pytest.mark.parametrize("mode", ["exchange", "barrier"])
 def test_many_rounds_in_one_step(exchange_cluster, mode, request):
-    rounds = 200 if request.config.getoption("--full") else 50
-    step = run_step(exchange_cluster, 4, 4, program("exchange_probe"), "--rounds", str(rounds), "--mode", mode)
-    assert is_complete(step, 16, rounds), step
+    is_full = request.config.getoption("--full")
+    for width, rounds in [(4, 200), (2, 1000)] if is_full else [(4, 50)]:
+        step = run_step(exchange_cluster, width, width, program("exchange_probe"), "--rounds", str(rounds), "--mode", mode)
+        assert is_complete(step, width * width, rounds), step
 
 
 def test_control_sessions_without_a_common_leave_lose_fences(exchange_cluster):

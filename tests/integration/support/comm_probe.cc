@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 //   comm_probe [--group world|node|cross|LISTS] [--roots N] [--ids N] [--timeout-ms T] [--device D] [--nonblocking]
-//              [--absent RANK] [--stall RANK] [--linger SECONDS]
+//              [--config] [--absent RANK] [--stall RANK] [--linger SECONDS]
 //
 // LISTS are "2,0;3,5": a rank takes the list that it is in, or none. --absent: that rank sleeps and makes no call.
 // --stall: that rank agrees to the communicator, and its NCCL never begins. --linger: a rank that fails lives on for so
@@ -27,6 +27,7 @@ namespace {
 struct Wanted {
   std::string group = "world";
   bootstrap_comm_options_t options = BOOTSTRAP_COMM_OPTIONS_INIT;
+  bool has_config = false;
   int ids = 0;
   int absent = -1;
   int stalls = -1;
@@ -39,6 +40,10 @@ Wanted read_arguments(int count, char** arguments) {
     const std::string name = arguments[i];
     if (name == "--nonblocking") {
       wanted.options.nonblocking = 1;
+      continue;
+    }
+    if (name == "--config") {
+      wanted.has_config = true;
       continue;
     }
     const char* const value = i + 1 < count ? arguments[++i] : "";
@@ -71,12 +76,26 @@ std::vector<int> own_list(const std::string& lists, int rank) {
   return {};
 }
 
+// As of a newer NCCL, with members that the library does not know. It is gone when NCCL reads it.
+bootstrap_status_t make_with_config(bootstrap_t* job, Wanted wanted, ncclComm_t* comm);
+
 bootstrap_status_t make(bootstrap_t* job, const Wanted& wanted, ncclComm_t* comm) {
+  if (wanted.has_config) return make_with_config(job, wanted, comm);
   if (wanted.group == "world") return bootstrap_nccl_comm(job, BOOTSTRAP_WORLD, &wanted.options, comm);
   if (wanted.group == "node") return bootstrap_nccl_comm(job, BOOTSTRAP_NODE, &wanted.options, comm);
   if (wanted.group == "cross") return bootstrap_nccl_comm(job, BOOTSTRAP_CROSS, &wanted.options, comm);
   const auto list = own_list(wanted.group, bootstrap_rank(job));
   return bootstrap_nccl_comm_ranks(job, list.data(), static_cast<int>(list.size()), &wanted.options, comm);
+}
+
+bootstrap_status_t make_with_config(bootstrap_t* job, Wanted wanted, ncclComm_t* comm) {
+  struct Newer {
+    ncclConfig_t known{sizeof(Newer), 0xcafebeef, 23000, 0};
+    int more[8] = {};
+  } config;
+  wanted.has_config = false;
+  wanted.options.nccl_config = &config;
+  return make(job, wanted, comm);
 }
 
 // A hash and not the ids: they are secrets.
@@ -91,7 +110,10 @@ bootstrap_status_t make_ids(bootstrap_t* job, const Wanted& wanted, std::string&
   const auto group = wanted.group == "node"    ? BOOTSTRAP_NODE
                      : wanted.group == "cross" ? BOOTSTRAP_CROSS
                                                : BOOTSTRAP_WORLD;
-  const auto status = bootstrap_nccl_unique_ids(job, group, ids.data(), wanted.ids);
+  const bool is_list = wanted.group.find_first_of("0123456789") != std::string::npos;
+  const auto list = is_list ? own_list(wanted.group, bootstrap_rank(job)) : std::vector<int>();
+  const auto status = is_list ? bootstrap_nccl_unique_ids_ranks(job, list.data(), static_cast<int>(list.size()), ids.data(), wanted.ids)
+                              : bootstrap_nccl_unique_ids(job, group, ids.data(), wanted.ids);
   text = "ids";
   for (const auto& id : ids) text += " " + hash_of(id);
   return status;
