@@ -53,7 +53,7 @@ def missed_in(name, folders, sources, command):
             print(f"passed over, since this {name} has no such text: {what}")
             continue
         is_right, said = compiles(command, sources / source, name, changed)
-        if is_right or "static assertion failed" not in said and "static_assert failed" not in said:
+        if is_right or not re.search("static.assert", said):
             yield f"{name}: {what}: {said or 'compiled'}"
 
 

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "comm/nccl/same_declaration.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
 
@@ -241,25 +240,16 @@ std::optional<int> driver_version() {
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 namespace bootstrap {
-template <>
-struct OurType<CUcontext> {
-  using Type = Context;
-};
-template <>
-struct OurType<CUuuid> {
-  static_assert(sizeof(CUuuid) == sizeof(Uuid));
-  using Type = Uuid;
-};
-static_assert(CUDA_SUCCESS == kGpuSuccess && cudaSuccess == kGpuSuccess);
-static_assert(kIsDeclared<decltype(cuInit), decltype(Driver::init)>);
-static_assert(kIsDeclared<decltype(cuDriverGetVersion), decltype(Driver::driver_version)>);
-static_assert(kIsDeclared<decltype(cuDeviceGet), decltype(Driver::device)>);
-static_assert(kIsDeclared<decltype(cuDevicePrimaryCtxRetain), decltype(Driver::retain_context)>);
-static_assert(kIsDeclared<decltype(cuCtxSetCurrent), decltype(Driver::set_context)>);
-static_assert(kIsDeclared<decltype(cuCtxGetDevice), decltype(Driver::device_of_context)>);
-static_assert(kIsDeclared<decltype(cuDeviceGetPCIBusId), decltype(Driver::bus_id)>);
-static_assert(kIsDeclared<decltype(cuDeviceGetUuid), decltype(Driver::uuid)>);
-static_assert(kIsDeclared<decltype(cuGetErrorString), decltype(Driver::error_string)>);
-static_assert(kIsDeclared<decltype(cudaGetDevice), decltype(loaded_runtime())>);
+static_assert(CUDA_SUCCESS == kGpuSuccess && cudaSuccess == kGpuSuccess && sizeof(CUuuid) == sizeof(Uuid));
+static_assert(kIsSameCall<decltype(cuInit), decltype(Driver::init)>);
+static_assert(kIsSameCall<decltype(cuDriverGetVersion), decltype(Driver::driver_version)>);
+static_assert(kIsSameCall<decltype(cuDeviceGet), decltype(Driver::device)>);
+static_assert(kIsSameCall<decltype(cuDevicePrimaryCtxRetain), decltype(Driver::retain_context)>);
+static_assert(kIsSameCall<decltype(cuCtxSetCurrent), decltype(Driver::set_context)>);
+static_assert(kIsSameCall<decltype(cuCtxGetDevice), decltype(Driver::device_of_context)>);
+static_assert(kIsSameCall<decltype(cuDeviceGetPCIBusId), decltype(Driver::bus_id)>);
+static_assert(kIsSameCall<decltype(cuDeviceGetUuid), decltype(Driver::uuid)>);
+static_assert(kIsSameCall<decltype(cuGetErrorString), decltype(Driver::error_string)>);
+static_assert(kIsSameCall<decltype(cudaGetDevice), decltype(loaded_runtime())>);
 }  // namespace bootstrap
 #endif

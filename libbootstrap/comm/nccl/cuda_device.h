@@ -7,11 +7,24 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "core/hardware/gpu_list.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
+
+// Whether a function of a vendor's header is called as the pointer that we declare: arguments and result have its sizes.
+template <class Function>
+struct SizesOf;
+template <class Value, class... Arguments>
+struct SizesOf<Value(Arguments...)> {
+  using Type = std::index_sequence<sizeof(Value), sizeof(Arguments)...>;
+};
+template <class Theirs, class Ours>
+inline constexpr bool kIsSameCall =
+    std::is_same_v<typename SizesOf<Theirs>::Type, typename SizesOf<std::remove_pointer_t<Ours>>::Type>;
 
 // What differs between NVIDIA and AMD; RCCL has NCCL's symbols. Files are tried in order, until a null. The copies in
 // PyTorch's wheels for ROCm have no numbers.

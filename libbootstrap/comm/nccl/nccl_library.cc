@@ -10,7 +10,6 @@
 #include <mutex>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/same_declaration.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/own_process.h"
@@ -180,16 +179,7 @@ Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::o
 #include <rccl/rccl.h>
 #endif
 #if defined(NCCL_VERSION_CODE) && NCCL_VERSION_CODE >= 21400
-namespace bootstrap {
-template <>
-struct OurType<ncclUniqueId> {
-  using Type = nccl::UniqueId;
-};
-template <>
-struct OurType<ncclConfig_t> {
-  using Type = void;
-};
-namespace nccl {
+namespace bootstrap::nccl {
 static_assert(ncclSuccess == kSuccess && ncclSystemError == kSystemError);
 static_assert(ncclRemoteError == kRemoteError && ncclInProgress == kInProgress);
 static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId) && alignof(ncclUniqueId) == alignof(UniqueId));
@@ -198,21 +188,20 @@ static_assert(offsetof(ncclConfig_t, size) == offsetof(Config, size));
 static_assert(offsetof(ncclConfig_t, magic) == offsetof(Config, magic));
 static_assert(offsetof(ncclConfig_t, version) == offsetof(Config, version));
 static_assert(offsetof(ncclConfig_t, blocking) == offsetof(Config, blocking));
-static_assert(std::is_same_v<decltype(ncclConfig_t::size), decltype(Config::size)>);
-static_assert(std::is_same_v<decltype(ncclConfig_t::blocking), decltype(Config::blocking)>);
+static_assert(sizeof(ncclConfig_t::size) == sizeof(Config::size));
+static_assert(sizeof(ncclConfig_t::blocking) == sizeof(Config::blocking));
 static_assert(ncclConfig_t(NCCL_CONFIG_INITIALIZER).magic == Config().magic);
 static_assert(kOldestVersion == NCCL_VERSION(2, 14, 0) && Config().version == kOldestVersion);
-static_assert(kIsDeclared<decltype(ncclGetVersion), decltype(Functions::get_version)>);
-static_assert(kIsDeclared<decltype(ncclGetUniqueId), decltype(Functions::get_unique_id)>);
-static_assert(kIsDeclared<decltype(ncclCommInitRank), decltype(Functions::init_rank)>);
-static_assert(kIsDeclared<decltype(ncclCommInitRankConfig), decltype(Functions::init_rank_config)>);
-static_assert(kIsDeclared<decltype(ncclCommAbort), decltype(Functions::abort)>);
-static_assert(kIsDeclared<decltype(ncclCommGetAsyncError), decltype(Functions::get_async_error)>);
-static_assert(kIsDeclared<decltype(ncclGetErrorString), decltype(Functions::get_error_string)>);
-static_assert(kIsDeclared<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);
+static_assert(kIsSameCall<decltype(ncclGetVersion), decltype(Functions::get_version)>);
+static_assert(kIsSameCall<decltype(ncclGetUniqueId), decltype(Functions::get_unique_id)>);
+static_assert(kIsSameCall<decltype(ncclCommInitRank), decltype(Functions::init_rank)>);
+static_assert(kIsSameCall<decltype(ncclCommInitRankConfig), decltype(Functions::init_rank_config)>);
+static_assert(kIsSameCall<decltype(ncclCommAbort), decltype(Functions::abort)>);
+static_assert(kIsSameCall<decltype(ncclCommGetAsyncError), decltype(Functions::get_async_error)>);
+static_assert(kIsSameCall<decltype(ncclGetErrorString), decltype(Functions::get_error_string)>);
+static_assert(kIsSameCall<decltype(ncclGetLastError), decltype(Functions::get_last_error)>);
 #if NCCL_VERSION_CODE >= 22304
-static_assert(kIsDeclared<decltype(ncclCommInitRankScalable), decltype(Functions::init_rank_scalable)>);
+static_assert(kIsSameCall<decltype(ncclCommInitRankScalable), decltype(Functions::init_rank_scalable)>);
 #endif
-}  // namespace nccl
-}  // namespace bootstrap
+}  // namespace bootstrap::nccl
 #endif
