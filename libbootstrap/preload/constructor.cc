@@ -61,8 +61,10 @@ __attribute__((constructor)) void enter(int count, char** words) {
 // On x86-64 the kernel's stack holds no return address, so its alignment differs from what functions expect.
 #if defined(__x86_64__)
 #define BOOTSTRAP_ENTRY [[gnu::force_align_arg_pointer, noreturn, gnu::used]]
+#define BOOTSTRAP_NO_CALLER ".cfi_undefined 16"  // who walks the stack, such as a sanitizer, stops here
 #else
 #define BOOTSTRAP_ENTRY [[noreturn, gnu::used]]
+#define BOOTSTRAP_NO_CALLER ".cfi_undefined 30"
 #endif
 
 // Here this library starts when HelperProcess lets the loader run it as a program; -Wl,-e,NAME puts the address into
@@ -70,5 +72,8 @@ __attribute__((constructor)) void enter(int count, char** words) {
 // not needed.
 extern "C" {
 BOOTSTRAP_ENTRY void bootstrap_entry();
-void bootstrap_entry() { bootstrap::serve_as_helper(); }
+void bootstrap_entry() {
+  __asm__(BOOTSTRAP_NO_CALLER);
+  bootstrap::serve_as_helper();
+}
 }
