@@ -79,10 +79,12 @@ run_in() {
 }
 
 # The packages of scripts/setup, for which the names of proxies are passed on. The lists of a coming release are signed for a
-# week only, and mirrors lag.
+# week only, and mirrors lag. Debian's PyTorch is built without libuv, for which its torchrun asks, whatever USE_LIBUV is.
 install_packages() {
   printf 'Acquire::Check-Valid-Until "false";\n' >"$1/etc/apt/apt.conf.d/90slurm-bootstrap"
   run_in "$1" env ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} scripts/setup --no-clang
+  sed -i 's/multi_tenant=True,$/multi_tenant=True, use_libuv=False,/' \
+    "$1"/usr/lib/python3/dist-packages/torch/distributed/elastic/rendezvous/*.py
 }
 
 make_root() {

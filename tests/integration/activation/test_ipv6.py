@@ -7,7 +7,6 @@ import re
 import pytest
 
 from activation_steps import TWO, srun, told
-from harness import needs_torchrun
 from preload_steps import preloading
 from training_steps import ONE_EACH, TORCHRUN, training_cluster
 
@@ -34,7 +33,6 @@ def test_a_world_meets(cluster, program):
     sums(cluster, f"{TWO} --mpi=pmix", *program)
 
 
-@needs_torchrun
 def test_torchruns_meet(cluster):
     sums(cluster, ONE_EACH, *TORCHRUN)
 

@@ -5,7 +5,6 @@
 import pytest
 
 from activation_steps import OF_NODE, ONE, RECORD, TWO, calls_of, is_untouched, srun, told, variables
-from harness import needs_torchrun
 from preload_steps import preloading
 from training_steps import ONE_EACH, TORCHRUN, training_cluster
 
@@ -62,8 +61,7 @@ def test_a_name_server_that_cannot_be_asked_knows_no_name(cluster_factory):
     check_meetings(start(cluster_factory, "again"))
 
 
-@pytest.mark.parametrize("shape, program", [pytest.param(TWO, ("python3", "train.py"), id="world"),
-                                            pytest.param(ONE_EACH, TORCHRUN, id="torchrun", marks=needs_torchrun)])  # fmt: skip
+@pytest.mark.parametrize("shape, program", [(TWO, ("python3", "train.py")), (ONE_EACH, TORCHRUN)], ids=["world", "torchrun"])
 def test_gloo_connects_though_it_does_not_find_its_own_host(cluster, shape, program):
     sums(train(cluster, shape, program=program), 4)
 

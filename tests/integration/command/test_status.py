@@ -8,7 +8,7 @@ import re
 import pytest
 
 from built_files import program
-from harness import needs_pmix, needs_torchrun, stop, wait_for
+from harness import needs_pmix, stop, wait_for
 from status_steps import DEBIAN_PYTHON, FOUR, frozen_mount, give_program, look, look_json, rank, running
 
 WORLD = "status_world.py"
@@ -164,7 +164,6 @@ def test_a_rank_in_another_collective(world, py_spy):
 # -- others
 
 
-@needs_torchrun
 def test_workers_of_torchrun(site):
     torchrun = ("torchrun --nnodes=2 --nproc_per_node=2 --rdzv_backend=static --master_addr=node001 --master_port=29871 "
                 "--node_rank=$SLURM_NODEID status_torchrun.py")

@@ -16,7 +16,6 @@ import pytest
 
 from checks.pages import Block, all_pages, read_page
 from document_runner import DocumentCluster, DocumentMachines, judge, missing_line
-from harness import ASKS_FOR_LIBUV
 
 COMMANDS = [(page.name, block) for page in map(read_page, all_pages()) for block in page.blocks if block.kind == "sh"]
 
@@ -50,8 +49,6 @@ def test_commands(request, document_cluster, document_machines, page, block):
     if block.reason:
         request.config.pluginmanager.getplugin("terminalreporter").write_line(f"\nnot run: {page}:{block.line}: {block.reason}")
         pytest.skip(block.reason)
-    if ASKS_FOR_LIBUV and "torchrun " in block.text:
-        pytest.skip("torchrun of this PyTorch asks for libuv; Debian's has none")
     trouble = run(document_cluster, document_machines, page, block)
     assert not trouble, f"{page}:{block.line}:\n{block.text}{trouble}"
 

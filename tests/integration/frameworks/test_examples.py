@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from built_files import TRAIN, inside
-from harness import ASKS_FOR_LIBUV, HAS_PMIX, INSIDE, REPOSITORY, Cluster, needs_torchrun, wait_for
+from harness import HAS_PMIX, INSIDE, REPOSITORY, Cluster, wait_for
 
 EXAMPLES = REPOSITORY / "etc/examples"
 ALL_REDUCE = "all_reduce.py"
@@ -140,16 +140,13 @@ def test_all_reduce_is_timed_and_its_sums_are_verified(cluster, fault, status):
 
 @pytest.mark.parametrize("name", map(with_framework, SCRIPTS))
 def test_a_script_trains_when_it_is_submitted(cluster, environments, name):
-    if "torchrun" in name and ASKS_FOR_LIBUV:
-        pytest.skip("torchrun of this PyTorch asks for libuv; Debian's has none")
     line = start_line(name)
     assert line == f"sbatch {name}"
     check_end(run_example(cluster, environments, name, line))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options, program", [
-    ("", ""), pytest.param("--ntasks-per-node=1 --cpus-per-task=2", "torchrun", marks=needs_torchrun)])
+@pytest.mark.parametrize("options, program", [("", ""), ("--ntasks-per-node=1 --cpus-per-task=2", "torchrun")])
 def test_a_training_that_is_requeued_twice_goes_on(cluster, options, program):
     """Once as before the time limit, once by scontrol while it trains."""
     text = (EXAMPLES / "train_checkpoint.sbatch").read_text()
@@ -189,7 +186,6 @@ def test_a_program_is_python_of_an_old_release_too(name):
     ast.parse((EXAMPLES / name).read_text(), name, feature_version=(3, 8))
 
 
-@needs_torchrun
 def test_torchrun_without_the_plugin_trains_on_each_node_alone(cluster):
     """Control: it is the plugin's variables that make one training of the two nodes."""
     debian = "env PET_REDIRECTS=1 PET_TEE=1"  # as in train_torchrun.sbatch

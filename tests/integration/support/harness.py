@@ -19,11 +19,9 @@ from local_cluster import INSIDE, REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, 
 TESTS = f"{INSIDE}/tests/integration"  # this folder, as every host of a cluster sees it
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")
 
-# PyTorch asks for libuv since 2.4, unless the environment forbids it, and its torchrun whatever the environment has. Debian
-# builds it without.
+# PyTorch asks for libuv since 2.4, unless the environment forbids it. Debian builds it without.
 TORCH = next((found.version for found in importlib.metadata.distributions(name="torch")), "0.0")
 ASKS_FOR_LIBUV = tuple(map(int, TORCH.split(".")[:2])) >= (2, 4)
-needs_torchrun = pytest.mark.skipif(ASKS_FOR_LIBUV, reason=f"torchrun of PyTorch {TORCH} asks for libuv; Debian's has none")
 
 
 # Debian builds Slurm 26.05 without PMIx.
