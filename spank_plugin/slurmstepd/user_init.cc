@@ -221,12 +221,11 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::u
 
 StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environment, const StepId& id,
                                        const Decision& decision) {
-  // srun sees kinds of GPUs only where the user named one. Nodes with MIG have it alike.
+  // srun sees kinds of GPUs only where the user named one, and has announced a world. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
   if (decision.asked == Asked::kUnasked && list && list->has_mig) {
     unset_inherited(spank, environment, false);
-    log_info(step_, "NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up");
-    return LeftAlone{};
+    return LeftAlone{{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"}};
   }
   auto collected = collect_settings(environment);
   take_endpoint(collected.settings, decision.endpoint);
