@@ -123,12 +123,15 @@ int StepOnNode::user_init(spank_t spank) {
 StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
   const auto sentence = cat({"the environment of the step has more than ", std::to_string(kMostEntries),
                              " variables; unset some of them, or use --bootstrap=off"});
-  const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str());
-  has_asked_ = asks_strongly(decision.value_or(""));
+  const auto text = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  const auto id = gather_step_id(spank, {});
+  const auto decision = id ? read_decision(text, *id) : std::nullopt;
+  step_ = id ? to_string(*id) : "";
+  has_asked_ = asks_strongly(text);
   if (has_asked_) return Refused{{ErrorCode::kLimit, cat({"cannot set up the step: ", sentence})}};
   for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
   unset_task_variable(spank, std::string(kLayoutVariable));
-  if (!decision) return LeftAlone{};
+  if (!decision || decision->set_up == SetUp::kNothing) return LeftAlone{};
   return LeftAlone{{cat({"NOT SET UP: ", sentence})}};
 }
 

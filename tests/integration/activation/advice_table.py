@@ -1,14 +1,16 @@
-"""What the plugin advises, as a table: the step that prints it, and the lines that obey it."""
+"""What the plugin and `slurm-bootstrap check` advise, as tables: the step that prints it, and the lines that obey it."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 from dataclasses import dataclass
 
+from built_files import LIBRARY, double, inside
 from harness import TESTS
 
 TRAIN = ["python3", "-u", f"{TESTS}/harm/programs/readers.py", "torch_env"]
 WORDS = " ".join(TRAIN)
 TWO = "-N2 --ntasks-per-node=2 --gres=gpu:2"
+HALF = "-N2 --ntasks-per-node=2 --gres=gpu:1"
 EACH = "-N2 --ntasks-per-node=1 --gres=gpu:2"
 ON = "--bootstrap=on"
 
@@ -20,6 +22,7 @@ class Advice:
     step: str  # srun's words that print it
     obeyed: dict  # srun's words that obey it, and how many ranks meet then; 0: each task is alone
     site: str = ""  # arguments in plugstack.conf
+    before: str = "optional"  # what is in front of our plugin there
     env: tuple = ()
     is_told: bool = False  # also unasked, of a step that would wait for ever
 
@@ -96,6 +99,14 @@ ROWS = {
                         {f"-N1 -n2 --gpus-per-node=2 {WORDS}": 2, f"{ON} -N1 -n2 --gres=gpu:2 --gpu-bind=single:1 {WORDS}": 2}),
     "GPUs of the step": Advice("Slurm gave the nodes different numbers of the GPUs of --gpus=N", PER_NODE, f"-N2 -n4 --gpus=4 {WORDS}",
                                {f"-N2 -n4 --ntasks-per-node=2 --gpus-per-node=2 {WORDS}": 4}),
+    "fewer GPUs in a job that asks": Advice("2 tasks of a node share 1 GPU, although SLURM_BOOTSTRAP=on asks for it",
+                                            "use --bootstrap-gpu-share if the tasks are to share GPUs", f"{HALF} {WORDS}",
+                                            {f"--bootstrap-gpu-share {HALF} {WORDS}": 4}, env=(("SLURM_BOOTSTRAP", "on"),)),
+    "shares": Advice("the step has shares of GPUs (shard, MPS)", ASK, f"-N2 --ntasks-per-node=2 --gres=shard:2 {WORDS}",
+                     {f"{ON} -N2 --ntasks-per-node=2 --gres=shard:2 {WORDS}": 4}),
+    "MIG instances": Advice("Slurm allocated MIG instances", ASK, f"{TWO} {WORDS}",
+                            {f"{ON} {TWO} {WORDS}": 4, f"{ON} --bootstrap-gpu=narrow {TWO} {WORDS}": 4},
+                            before=f"optional {double('site_spank')} uuids=MIG-0,MIG-1\noptional", is_told=True),
     "no GPUs": Advice("the step has no GPUs", ASK, f"-N2 -n2 {WORDS}", {f"{ON} -N2 -n2 {WORDS}": 2}),
     "a shell": Advice("bash is a shell: the plugin does not set up what a shell starts",
                       f"{ASK}, or #SBATCH --bootstrap=on for all steps of a job", f"{TWO} {SHELL}", {f"{ON} {TWO} {SHELL}": 4}),
@@ -114,4 +125,43 @@ ROWS = {
                                {f"{ON} {TWO} --multi-prog steps.conf": 4}),
     "components": Advice("the step has several components (:)", ASK, f"-N1 -n1 --gres=gpu:1 {WORDS} : -N1 -n1 --gres=gpu:1 {WORDS}",
                          {f"{ON} -N1 -n1 --gres=gpu:1 {WORDS} : -N1 -n1 --gres=gpu:1 {WORDS}": 2}),
+}  # fmt: skip
+
+# The row, its advice, the line that prints it, and the line that obeys it. Of its first words: "without": no plugin is loaded;
+# "loopback": node001 finds its own name at 127.0.1.1.
+ANY = "-N2 --ntasks-per-node=2"
+NOT_SET = "use srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so without the plugin; programs that call the library need neither"
+MOVED = "in plugstack.conf move the line of spank_bootstrap.so behind that plugin; take these variables out of prologs and scripts"
+NO_LINE = "add the line: optional spank_bootstrap.so; spank_bootstrap(8) has its arguments. Where this host is not meant to load the plugin, "\
+          "use: slurm-bootstrap check --local --no-plugin"
+CHECKS = {
+    "a port of the system": ("port", "choose another port: srun --bootstrap-port=N", f"MASTER_PORT=80 srun {TWO} CHECK",
+                             f"MASTER_PORT=80 srun --bootstrap-port=29777 {TWO} CHECK"),
+    "threads": ("CPUs", "set OMP_NUM_THREADS to at most the CPUs of a rank", f"OMP_NUM_THREADS=64 srun {TWO} CHECK",
+                f"OMP_NUM_THREADS=1 srun {TWO} CHECK"),
+    "one CPU for each task": ("CPUs", "use srun --cpus-per-task=N (since Slurm 22.05 srun does not take it from sbatch), or --cpu-bind=none",
+                              f"srun {TWO} -c2 --cpu-bind=map_cpu:0,1 CHECK", f"srun {TWO} -c2 --cpu-bind=none CHECK"),
+    "no variables": ("plan", NOT_SET, f"srun {ANY} CHECK", f"srun {ON} {ANY} CHECK"),
+    "no variables and no plugin": ("plan", NOT_SET, f"without srun {TWO} CHECK",
+                                   f"without srun {TWO} env LD_PRELOAD={inside(LIBRARY)} CHECK"),
+    "a port for each task": ("plan", "give all ranks the same MASTER_ADDR, MASTER_PORT and SLURM_*",
+                             f"without srun {TWO} bash -c 'export MASTER_PORT=2950$SLURM_PROCID; exec CHECK'",
+                             f"without srun {TWO} env MASTER_PORT=29500 LD_PRELOAD={inside(LIBRARY)} CHECK"),
+    "a script changes what is set": ("plan", MOVED, f"srun {ON} {TWO} bash -c 'export MASTER_PORT=2950$SLURM_PROCID; exec CHECK'",
+                                     f"srun {ON} {TWO} bash -c 'exec CHECK'"),
+    "a name that nobody knows": ("network", "or use srun --bootstrap-addr=NAME, or =%a for Slurm's own address",
+                                 f"without MASTER_ADDR=no-such.invalid srun {TWO} CHECK",
+                                 f"MASTER_ADDR=no-such.invalid srun --bootstrap-addr=%a {TWO} CHECK"),
+    "a host that is not of the step": ("network", "set MASTER_ADDR to an address of the host of rank 0",
+                                       f"without MASTER_ADDR=head MASTER_PORT=29788 srun {TWO} CHECK",
+                                       f"without MASTER_ADDR=node001 MASTER_PORT=29788 srun {TWO} CHECK"),
+    "a name at the loopback": ("network", "remove the name from that line of /etc/hosts, or set GLOO_SOCKET_IFNAME",
+                               f"loopback without srun {TWO} CHECK", f"loopback without GLOO_SOCKET_IFNAME=eth0 srun {TWO} CHECK"),
+    "fewer GPUs than tasks": ("GPUs", "use a GPU for each rank: srun --gres=gpu:N with N tasks per node", f"without srun {HALF} CHECK",
+                              f"without srun {TWO} CHECK"),
+    "no PMIx in one rank": ("exchange", "keep PMIX_NAMESPACE and PMIX_RANK in the environment of these ranks",
+                            f"srun --mpi=pmix {ANY} bash -c '((SLURM_PROCID)) || unset PMIX_NAMESPACE PMIX_RANK; exec CHECK'",
+                            f"srun --mpi=pmix {ANY} bash -c 'exec CHECK'"),
+    "no line in plugstack.conf": ("plugstack.conf", NO_LINE, "without CHECK --local", "CHECK --local"),
+    "a host without the plugin": ("plugstack.conf", NO_LINE, "without CHECK --local", "without CHECK --local --no-plugin"),
 }  # fmt: skip

@@ -1,22 +1,66 @@
-"""Each advice of the plugin is obeyed by a step, which ends well: no hang, no error, and the ranks meet that it promises."""
+"""Each advice is obeyed by a step, which ends well: no hang, no error, and the ranks meet that it promises."""
 
 # SPDX-License-Identifier: Apache-2.0
 
+import json
 import re
 import shlex
+from contextlib import ExitStack
 
 import pytest
 
-from activation_steps import cluster, site, told  # fixtures, too
-from advice_table import EACH, ON, ROWS, SHELL, STUCK, TORCHRUN, TWO, WORDS, Advice
+from activation_steps import other_file, site, told  # a fixture, too
+from advice_table import CHECKS, EACH, ON, ROWS, SHELL, STUCK, TORCHRUN, TWO, WORDS, Advice
+from built_files import COMMAND
 from harness import REPOSITORY
 
 BOUND = 60  # seconds, for what never ends
-# Advice that these do not print on such a cluster, and where it is tried.
+# Other advice, or all that of a file or folder, and the test that runs it.
 ELSEWHERE = {
-    "own_plan.cc": "test_explain", "master_endpoint.cc": "test_ports", "explain.cc": "test_near_gpus",
-    "user_init.cc": "test_gpus", "step_rows.cc": "test_check", "setting_table.cc": "test_options",
+    "api": "exchange/test_exchange_refusals", "comm": "exchange/test_exchange_pmi1", "probe": "exchange/test_exchange_refusals",
+    "exchange": "exchange/test_exchange_pmi1", "horovod": "frameworks/test_horovod", "preload": "preload/test_preload",
+    "settings": "activation/test_options", "cli": "command/test_command_line",
+    "plugstack.cc": "command/test_check_nodes", "network.cc": "activation/test_options", "explain.cc": "gpus/test_near_gpus",
+    "own_plan.cc": "command/test_explain_in_task", "framework_plan.cc": "activation/test_addresses",
+    "master_endpoint.cc": "ports/test_ports", "port_plan.cc": "ports/test_port_conflicts", "step_plan.cc": "gpus/test_gpus",
+    "node_gpus.cc": "gpus/test_gpus", "visible_gpus.cc": "gpus/test_gpus", "task_plan.cc": "activation/test_refusals",
+    "rank_layout.cc": "layouts/test_layouts", "step": "activation/test_refusals", "task_environment.cc": "activation/test_refusals",
+    "srun": "activation/test_newer_slurm", "ask your administrator when that ends, and start the step again then": "activation/test_roll_out",
+    "begin the list of --export with ": "layouts/test_heterogeneous_steps", "start the program with srun": "command/test_command_line",
+    "name an address of that node with --bootstrap-addr": "activation/test_unknown_names",
+    "use --bootstrap=off for independent runs": "harm/test_harm",
+    "install one version on all hosts, or use --bootstrap=off": "activation/test_mixed_versions",
 }  # fmt: skip
+# What an administrator repairs; and Slurm puts no two components of a step on one node.
+OF_ADMINISTRATORS = """
+use --bootstrap-gpu=off, and select the GPU in the program
+install the driver on the nodes
+install one driver on all nodes: NCCL may choose different paths on different drivers
+install one version on all nodes, or name the file to load: SLURM_BOOTSTRAP_NCCL=PATH
+install the plugin for Slurm
+install the same packages of slurm-bootstrap on all nodes
+install and switch on the plugin on all nodes
+use the same Python environment on all nodes
+use sudo --preserve-env, if your site allows it
+remove old files from it
+set LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf
+move its line in plugstack.conf behind that of spank_bootstrap.so
+set MASTER_ADDR to a name that other nodes resolve
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(cluster_factory):
+    """Only the steps themselves ask. Its nodes have shares of GPUs, too."""
+    cluster = cluster_factory("advice")
+    cluster.asks = False
+    cluster.up("--gpus", "4", "--cpus", "8", "--set", "GresTypes=gpu,shard", "--set", "TaskPlugin=task/affinity")
+    etc = cluster.state / "etc"
+    conf, gres = (etc / name for name in ("slurm.conf", "gres.conf"))
+    conf.write_text(conf.read_text().replace("Gres=gpu:4", "Gres=gpu:4,shard:8"))
+    gres.write_text(f"{gres.read_text()}NodeName=node[001-002] Name=shard Count=8\n")
+    assert cluster.run(["scontrol", "reconfigure"], user="root").returncode == 0
+    return cluster
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +90,7 @@ def members(done):
 @pytest.mark.parametrize("name", ROWS)
 def test_who_obeys_is_served(programs, site, name):
     row = ROWS[name]
-    if row.site:
-        site(row.site)
+    site(row.site, row.before)
     is_told = row.is_told or "SLURM_BOOTSTRAP" in dict(row.env)
     done = run(programs, row, row.step if is_told else f"--bootstrap=explain {row.step}")
     line = [text for text in told(done) if "NOT SET UP: " in text]
@@ -58,6 +101,36 @@ def test_who_obeys_is_served(programs, site, name):
         assert not re.search(r"NOT SET UP|error:", obeyed.stderr), (words, obeyed)
         expected = [(rank, ranks) for rank in range(ranks)] or [None] * 4
         assert members(obeyed) == expected, (words, obeyed)
+
+
+HOSTS = "127.0.0.1 localhost\n127.0.1.1 node001\n10.20.1.2 node002\n10.20.0.1 head\n"
+CHANGES = {"loopback ": lambda cluster: other_file(cluster, "node001", "/etc/hosts", HOSTS, "hosts"),
+           "without ": lambda cluster: cluster.other_plugstack()}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_who_obeys_the_check_is_served(programs, name):
+    row, advice, *lines = CHECKS[name]
+    found = []
+    for line in lines:
+        with ExitStack() as stack:
+            for word, change in CHANGES.items():
+                if line.startswith(word):
+                    stack.enter_context(change(programs))
+                    line = line.removeprefix(word)
+            line = line.replace("CHECK", f"{COMMAND} check --json").replace("srun ", "srun -Q ", 1)
+            done = programs.run(["bash", "-c", line], timeout=BOUND)
+        found += [one for one in json.loads(done.stdout)["checks"] if one["check"] == row]
+    assert found[0]["result"] in ("warning", "FAILED") and advice in found[0]["hint"], found
+    assert found[1]["result"] in ("ok", "not there"), found
+
+
+def test_a_step_with_a_terminal_may_ask(programs):
+    def terminal(words):
+        return programs.run(["script", "-qec", f"srun --pty {words} {TWO} {WORDS}", "/dev/null"], timeout=BOUND).stdout
+
+    assert f"NOT SET UP: the step has a terminal (--pty); use {ON} to set it up" in terminal("--bootstrap=explain")
+    assert "member 0 of 4" in terminal(ON)
 
 
 LINE = "bootstrap: warning: StepId=ID: "
@@ -112,15 +185,29 @@ def test_a_master_that_the_step_does_not_have_is_named(cluster_factory):
         assert bool(found) == is_named and all(f"NOT SET UP: {expected}" in text for text in found), found
 
 
-def test_each_advice_to_ask_has_a_row():
+@pytest.mark.full
+def test_an_environment_of_too_many_variables(programs):
+    """The tasks of a step that is not to be set up have no line of it either."""
+    many = "for ((i = 0; i < $1; i++)); do export V$i=1; done; shift; exec srun"
+    advice = "unset some of them, or use --bootstrap=off"
+    for count, words, is_told in ((16500, WORDS, True), (16500, f"--bootstrap=off {WORDS}", False), (16500, SHELL, False)):
+        done = programs.run(["bash", "-c", f"{many} {TWO} {words}", "sh", str(count)], timeout=BOUND)
+        assert [advice in text for text in told(done)] == [True] * is_told, (words, done.stderr)
+
+
+VERBS = "use|start|set|unset|request|remove|name|add|install|move|choose|begin|give|keep|load|ask"
+ADVISES = re.compile(rf'"([^"\n]*; |, (?:and|or) |; or )?((?:{VERBS}) (?!by )[^";\n]{{8,}})')
+
+
+def test_each_advice_has_a_row_or_another_test():
     """A sentence that is new in the sources is tried here."""
-    advised = "\n".join(row.advice for row in ROWS.values())
+    tried = "\n".join([*(row.advice for row in ROWS.values()), *(advice for _, advice, *_ in CHECKS.values()), *ELSEWHERE, OF_ADMINISTRATORS, "unset some of them, or use --bootstrap=off"])
     missing = set()
-    for folder in ("libbootstrap/core", "spank_plugin"):
+    for folder in ("libbootstrap", "spank_plugin"):
         for path in (REPOSITORY / folder).rglob("*.cc"):
-            if path.name in ELSEWHERE:
+            if ELSEWHERE.keys() & {path.name, path.parent.name, *path.parts}:
                 continue
             text = re.sub(r"//.*|\"\s*\n\s*\"", "", path.read_text())
-            missing |= {f"{path.name}: {words}" for words in re.findall(r'"([^"\n]*use [^"\n]*--bootstrap=on[^"\n]*)"', text)
-                        if words.removeprefix(", and ").strip() not in advised}
-    assert sorted(missing) == [], "a row in advice_table.py"
+            missing |= {f"{path.name}: {found[2]}" for found in ADVISES.finditer(text) if found[2].strip() not in tried}
+    assert not missing, "a row in advice_table.py"
+    assert all((REPOSITORY / f"tests/integration/{test}.py").exists() for test in ELSEWHERE.values())

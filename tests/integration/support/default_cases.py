@@ -28,7 +28,8 @@ ROWS: dict[str, int | str] = {
     "test_harm::test_harm_control_the_first_version_fails": 0,
     # Kinds of steps.
     "test_activation::test_a_step_that_is_not_set_up_explains_why_where_it_is_asked": r"^(?!torchrun)",
-    "test_advice::test_who_obeys_is_served": r"^(one rank for all nodes|a launcher|one task|GPUs per task|a shell|another partition)$",
+    "test_advice::test_who_obeys_is_served": r"^(one rank for all nodes|a launcher|one task|GPUs per task|a shell|another partition|shares|MIG instances)$",
+    "test_advice::test_who_obeys_the_check_is_served": r"^(a port of the system|a name at the loopback)$",
     "test_addresses::test_what_users_export": r"^(an interface that no node has|a port that is taken, by the number)$",
     "test_options::test_a_wrong_argument_in_plugstack_refuses_steps_that_ask_and_sets_up_no_other": 4,
     "test_options::test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs": 5,

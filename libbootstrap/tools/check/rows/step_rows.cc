@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <set>
 
 #include "core/util/text.h"
@@ -170,7 +171,7 @@ CheckRow network_in_order(const Survey& survey) {
   const auto& layout = survey.layout();
   const auto& first = survey.first();
   auto text = cat({first.address, " is ", first.target});
-  if (layout.node_count() > 1 && is_loopback(first)) {
+  if (layout.node_count() > 1 && is_loopback(first) && std::getenv("GLOO_SOCKET_IFNAME") == nullptr) {
     return warning(cat({text, " on its own node; Gloo would send that address to other nodes"}), {},
                    "remove the name from that line of /etc/hosts, or set GLOO_SOCKET_IFNAME");
   }
