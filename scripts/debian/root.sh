@@ -83,8 +83,8 @@ run_in() {
 install_packages() {
   printf 'Acquire::Check-Valid-Until "false";\n' >"$1/etc/apt/apt.conf.d/90slurm-bootstrap"
   run_in "$1" env ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} scripts/setup --no-clang
-  sed -i 's/multi_tenant=True,$/multi_tenant=True, use_libuv=False,/' \
-    "$1"/usr/lib/python3/dist-packages/torch/distributed/elastic/rendezvous/*.py
+  sed -i 's/multi_tenant=True,$/& use_libuv=False,/' "$1"/usr/lib/python3/dist-packages/torch/distributed/elastic/rendezvous/*.py
+  sed -i 's/is_master=False,$/& use_libuv=False,/' "$1"/usr/lib/python3/dist-packages/torch/distributed/rendezvous.py
 }
 
 make_root() {
