@@ -3,8 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/report_receiver.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/settings/variables.h"
 #include "core/step/failure.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
@@ -42,6 +46,13 @@ constexpr Milliseconds kLongestRead = 100;       // then the receiver looks at w
 constexpr Milliseconds kTimeToRefuse = kSecond;  // for the nodes to end the tasks of a refused step themselves
 constexpr std::chrono::seconds kLongestEnd{2};
 
+int supervisor = -1;  // the socket of the process that has started srun; -1: none that asks
+
+// One message each. That process may have ended.
+void tell_supervisor(std::string_view text) {
+  if (supervisor >= 0) (void)::send(supervisor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 class ReportReceiver {
  public:
   ReportReceiver(ReportPolicy policy, ReportSocket socket)
@@ -65,6 +76,7 @@ class ReportReceiver {
   void act();
   void act_on_failures();
   void act_on_receipts(bool is_last);
+  void tell(const std::string& sentence);
   void end_refused();
   void end_after_grace();
   void end_step();
@@ -90,6 +102,7 @@ class ReportReceiver {
   Milliseconds ask_again_at_ = 0;
   bool is_ended_by_srun_ = false;  // what fails from now on fails for that
   bool is_reported_ = false;
+  bool is_told_ = false;                   // to the supervisor
   int failed_waits_ = 0;                   // one after the other: a host without memory must not keep this thread busy
   std::optional<Milliseconds> refuse_at_;  // a refused step that still runs then is ended
   std::string refusal_;                    // a node's; empty: srun's own
@@ -121,6 +134,7 @@ void ReportReceiver::run() {
   if (is_reported_ || !history_.first_arrival()) return;
   if (!was_job_looked_at_) (void)is_job_going_on();
   const auto sentence = history_.sentence(false);
+  tell(sentence);
   if (!sentence.empty()) log_warning(step(), sentence);
 }
 
@@ -196,18 +210,25 @@ void ReportReceiver::act() {
 void ReportReceiver::act_on_failures() {
   const auto first = history_.first_arrival();
   if (is_reported_ || !first) return;
-  if (!was_job_looked_at_ && now() >= *first + kGathering) (void)is_job_going_on();
+  if (!was_job_looked_at_ && now() >= *first + kGathering && is_job_going_on()) tell(history_.sentence(false));
   if (now() < *first + patience() || now() < ask_again_at_) return;
   if (!is_job_going_on()) {
     ask_again_at_ = now() + kUnaskedWait;
     return;
   }
   is_reported_ = true;
+  tell(history_.sentence(true));
   if (ends_step()) return end_after_grace();
   if (is_ended_by_srun_ || signals_.was_signalled()) return;
   log_warning(step(),
               cat({history_.sentence(true), "; other tasks still run; look at them with: slurm-bootstrap status ",
                    step(), "; end them with: scancel ", step()}));
+}
+
+// What failed, so that it is recognised when it fails again; how long ago; and the sentence.
+void ReportReceiver::tell(const std::string& sentence) {
+  if (sentence.empty() || std::exchange(is_told_, true)) return;
+  tell_supervisor(cat({history_.first_cause(), "\t", std::to_string(now() - *history_.first_arrival()), "\t", sentence}));
 }
 
 // Silence never ends a step: a firewall, a Prolog and a slow node are silent, too.
@@ -261,6 +282,18 @@ RunningReceiver* the_receiver = nullptr;  // freed when its thread has ended
 
 }  // namespace
 
+// A variable that is left over from another process names no socket of this one.
+void find_supervisor() {
+  const char* const text = std::getenv(std::string(kSupervisorVariable).c_str());
+  const auto fields = split(text == nullptr ? "" : text, ':');
+  const auto descriptor = parse_unsigned<std::uint32_t>(fields.front(), INT32_MAX);
+  struct stat found {};
+  if (fields.size() != 2 || !descriptor || ::fstat(static_cast<int>(*descriptor), &found) != 0) return;
+  if (!S_ISSOCK(found.st_mode) || std::to_string(found.st_ino) != fields.back()) return;
+  supervisor = static_cast<int>(*descriptor);
+  (void)::fcntl(supervisor, F_SETFD, FD_CLOEXEC);
+}
+
 void start_report_receiver(const ReportPolicy& policy) {
   // Of a single unasked task srun's own line is enough.
   if (the_receiver != nullptr || policy.reports_for_itself || policy.jobs.empty()) return;
@@ -281,6 +314,7 @@ void start_report_receiver(const ReportPolicy& policy) {
   };
   if (!running->thread.start(run)) return;
   the_receiver = running.release();
+  tell_supervisor("");  // failures are seen
   ::setenv(std::string(kFailureVariable).c_str(), address.c_str(), 1);
 }
 

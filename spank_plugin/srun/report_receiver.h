@@ -27,6 +27,10 @@ struct ReportPolicy {
   ReceiptTimes times = {};
 };
 
+// In init, before the variable is removed: if `slurm-bootstrap supervise` has started this srun, it is told the first
+// failure.
+void find_supervisor();
+
 // In local_user_init, for a step that is set up, or refused: opens the socket, starts the thread, and puts
 // SLURM_BOOTSTRAP_FAILURE into srun's environment for the nodes. Without a socket or a thread the step runs without
 // those lines, and so does an unasked step where srun has few descriptors left.

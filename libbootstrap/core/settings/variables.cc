@@ -22,7 +22,7 @@ constexpr bool is_before(const KnownVariable& one, const KnownVariable& other) {
 
 // Sorted by name. The variables of the table of settings are not among them: they have the limit kMaxSetting.
 constexpr auto kKnownVariables = [] {
-  std::array<KnownVariable, 124> all{};
+  std::array<KnownVariable, 125> all{};
   auto* next = all.begin();
   const auto add = [&next](std::uint32_t bytes, std::uint32_t entries, std::string_view names) {
     while (!names.empty()) {
@@ -38,7 +38,7 @@ constexpr auto kKnownVariables = [] {
       "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PET_MASTER_PORT PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE "
       "PET_RDZV_BACKEND PET_STANDALONE PMIX_HOSTNAME PMIX_NAMESPACE PMIX_RANK PMI_FD RANK SLURMD_NODENAME "
       "SLURM_ACCEL_BIND SLURM_BOOTSTRAP_FAILURE SLURM_BOOTSTRAP_GIVEN_UP SLURM_BOOTSTRAP_GPU_BIND "
-      "SLURM_BOOTSTRAP_LAUNCH_DEFAULT SLURM_BOOTSTRAP_STEP SLURM_CPUS_ON_NODE SLURM_CPUS_PER_TASK "
+      "SLURM_BOOTSTRAP_LAUNCH_DEFAULT SLURM_BOOTSTRAP_STEP SLURM_BOOTSTRAP_SUPERVISOR SLURM_CPUS_ON_NODE SLURM_CPUS_PER_TASK "
       "SLURM_CPU_BIND_TYPE SLURM_DEBUG SLURM_DISTRIBUTION SLURM_DIST_PLANESIZE SLURM_GPUS_ON_NODE SLURM_JOB_ID "
       "SLURM_JOB_START_TIME SLURM_JOB_USER SLURM_LOCALID SLURM_MPI_TYPE SLURM_NNODES SLURM_NPROCS SLURM_NTASKS "
       "SLURM_NTASKS_PER_NODE "

@@ -8,6 +8,7 @@
 // SLURM_BOOTSTRAP_FAILURE         srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_GPU_BIND        srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
+// SLURM_BOOTSTRAP_SUPERVISOR      slurm-bootstrap supervise srun                     no
 // SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
 // RANK, until task_init           srun, in steps that ask   no program: no number    no
 // SLURM_BOOTSTRAP_STEP            slurmstepd, preload, srun all, library             yes
@@ -37,6 +38,8 @@ inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE"; 
 inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/program/srun_arguments.h
 // NAME=VALUE that the plugin set for srun's own options, for this step alone.
 inline constexpr std::string_view kLaunchDefaultVariable = "SLURM_BOOTSTRAP_LAUNCH_DEFAULT";
+// DESCRIPTOR:INODE of a socket that srun inherits, for the first failure of its step.
+inline constexpr std::string_view kSupervisorVariable = "SLURM_BOOTSTRAP_SUPERVISOR";
 inline constexpr std::string_view kStepTagVariable = "SLURM_BOOTSTRAP_STEP";     // job.step.restart that set the others
 inline constexpr std::string_view kExportsVariable = "SLURM_BOOTSTRAP_EXPORTS";  // name:fingerprint of what was set
 inline constexpr std::string_view kSettingsVariable = "SLURM_BOOTSTRAP_SETTINGS";  // core/settings/settings.h
@@ -53,9 +56,9 @@ inline constexpr std::string_view kAskedExportValue =
     "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
 inline bool is_our_export(std::string_view value) { return value == kExportValue || value == kAskedExportValue; }
 
-// From srun to slurmstepd, which removes them.
-inline constexpr std::array<std::string_view, 4> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,
-                                                           kLaunchDefaultVariable};
+// From srun to slurmstepd, which removes them; and to srun, which removes what it was started with.
+inline constexpr std::array<std::string_view, 5> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,
+                                                           kLaunchDefaultVariable, kSupervisorVariable};
 
 inline bool is_message(std::string_view name) {
   return name == kExportVariable || name == kLayoutVariable ||

@@ -144,6 +144,12 @@ std::uint32_t FailureHistory::count_alike() const {
   return alike > 1 && 2 * alike > tasks_ ? alike : 0;
 }
 
+std::string FailureHistory::first_cause() const {
+  const auto& first = arrivals_.front().failure;
+  const bool is_of_most = !is_killed(first) && count_alike() != 0;
+  return cat({is_of_most ? "all" : std::to_string(first.rank), ":", std::to_string(first.wait_status)});
+}
+
 // The others may have failed since they waited for these.
 std::string FailureHistory::describe_finished() const {
   if (finished_.empty()) return {};

@@ -79,6 +79,9 @@ class FailureHistory {
   // When the first one arrived, if there is one.
   std::optional<std::uint64_t> first_arrival() const;
 
+  // Of the first one that arrived: its rank, or "all" of most, and its status: "2:256". The same where it fails again.
+  std::string first_cause() const;
+
   // How the step failed, in one sentence without a full stop; empty where it is not certain that a task failed by
   // itself. It is certain of a task that was killed while others still run.
   std::string sentence(bool others_run) const;

@@ -31,11 +31,13 @@ void add_commands(CLI::App& app, int& status) {
   add_run(app, status);
   add_status(app, status);
   add_where(app, status);
+  add_supervise(app, status);
 }
 
-// Without the "--" between the options of `run` and its program, which CLI11 2.1 does not take from a prefix command.
+// Without the "--" between the options of `run` or `supervise` and a program, which CLI11 2.1 does not take from a prefix command.
 std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std::string> words) {
-  const auto* const command = words.empty() || words.front() != "run" ? nullptr : app.get_subcommand("run");
+  const bool starts = !words.empty() && (words.front() == "run" || words.front() == "supervise");
+  const auto* const command = starts ? app.get_subcommand(words.front()) : nullptr;
   for (std::size_t i = 1; command != nullptr && i < words.size() && words[i].starts_with('-'); ++i) {
     if (words[i] == "--") {
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
@@ -63,7 +65,7 @@ int run(int count, char** arguments) {
                     kUsageError);
   }
   if (!app.get_subcommands().empty()) return status;
-  return complain("name a subcommand: explain, check, run, status or where; see slurm-bootstrap --help", kUsageError);
+  return complain("name a subcommand: explain, check, run, status, where or supervise; see slurm-bootstrap --help", kUsageError);
 }
 
 }  // namespace

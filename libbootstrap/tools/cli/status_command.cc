@@ -1,5 +1,5 @@
-// slurm-bootstrap status: which rank of a running step is out of step, looked at from outside, by the scripts of
-// tools/status. The command carries them, and a Python of this host runs them.
+// slurm-bootstrap status, where and supervise, which are scripts of tools/status and tools/supervise. The command
+// carries them, and a Python of this host runs them.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "core/program/program_names.h"
+#include "core/program/srun_arguments.h"
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"
 #include "tools/status/node_script.h"
 #include "tools/status/status_script.h"
+#include "tools/status/supervise_script.h"
 
 namespace bootstrap {
 namespace {
@@ -48,7 +50,7 @@ int become_python(const char* script, const std::vector<std::string>& words) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   if (failure != ENOENT) return complain(cat({"cannot run python3 on ", host.data(), ": ", std::strerror(failure)}));
-  return complain(cat({"looked for python3 on ", host.data(), ", which has none; status needs Python 3.6 or newer"}));
+  return complain(cat({"looked for python3 on ", host.data(), ", which has none; this command needs Python 3.6 or newer"}));
 }
 
 int status_command(const StatusOptions& options) {
@@ -66,6 +68,13 @@ struct WhereOptions {
   std::string port;  // the place of one in BOOTSTRAP_PORTS, from 1
   std::chrono::seconds wait{0};
   bool json = false;
+};
+
+struct SuperviseOptions {
+  std::uint32_t restarts = 3;
+  std::chrono::seconds grace{30};
+  std::string progress;
+  bool requeue = false;
 };
 
 }  // namespace
@@ -137,6 +146,44 @@ void add_where(CLI::App& app, int& status) {
   command->callback([options, &status] {
     status = become_python(kStatusScript, {"where", own_path(), options->step, options->rank, options->port,
                                            std::to_string(options->wait.count()), options->json ? "json" : "text"});
+  });
+}
+
+void add_supervise(CLI::App& app, int& status) {
+  const auto options = std::make_shared<SuperviseOptions>();
+  auto* const command = add_command(
+      app, "supervise",
+      "Runs srun as it is, and starts the same line again after a failure: without nodes that are lost, on the others "
+      "and spare nodes of the job. Programs find the number of the restart in BOOTSTRAP_RESTART_COUNT. Start it in the "
+      "script of a job.",
+      "Examples:\n"
+      "  slurm-bootstrap supervise -- srun -N8 -n64 python3 train.py\n"
+      "  slurm-bootstrap supervise --progress=last.pt --max-restarts=20 -- srun ...\n"
+      "\n"
+      "Exit status: that of srun; where it is not restarted after a failure, that of\n"
+      "the task that failed first. 2: the command line is wrong, or cannot be repeated.\n");
+  command->prefix_command();
+  command->add_option("--max-restarts", options->restarts, "Start srun again so many times (3)")
+      ->type_name("N")
+      ->check(whole_number(1, 10000));
+  add_seconds(*command, "--grace", options->grace, "End a step so many seconds after its first failure (30)");
+  command->add_option("--progress", options->progress, "A file that changes where the training goes on")
+      ->type_name("FILE");
+  command->add_flag("--requeue", options->requeue, "Requeue the job where it has too few nodes left");
+  command->callback([options, command, &status] {
+    const auto line = command->remaining();
+    const auto program = line.empty() ? 0 : program_words(std::span(line).subspan(1)).size();
+    const char* const preload = std::getenv("LD_PRELOAD");
+    std::vector<std::string> words{"supervise",
+                                   own_path(),
+                                   std::to_string(options->restarts),
+                                   std::to_string(options->grace.count()),
+                                   options->progress,
+                                   options->requeue ? "requeue" : "-",
+                                   preload == nullptr ? "" : preload,
+                                   std::to_string(line.size() - program)};
+    words.insert(words.end(), line.begin(), line.end());
+    status = become_python(kSuperviseScript, words);
   });
 }
 

@@ -6,7 +6,7 @@ import types
 
 if sys.version_info < (3, 6):
     found = (os.uname()[1], sys.version.split()[0])
-    sys.exit("slurm-bootstrap: %s has Python %s, and status needs 3.6 or newer" % found)
+    sys.exit("slurm-bootstrap: %s has Python %s, and this command needs 3.6 or newer" % found)
 
 import _signal  # `signal` takes longer to import than Python to start
 
@@ -16,11 +16,11 @@ if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
 
 
 def complain(kind, error, trace):
-    """One line, which srun shows on the host where `status` runs."""
+    """One line, which srun shows on the host where the command runs."""
     while trace.tb_next:
         trace = trace.tb_next
     place = (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-    sys.stderr.write("slurm-bootstrap: status failed on %s: %r at %s:%d\n" % ((os.uname()[1], error) + place))
+    sys.stderr.write("slurm-bootstrap: its Python failed on %s: %r at %s:%d\n" % ((os.uname()[1], error) + place))
 
 
 sys.excepthook = complain

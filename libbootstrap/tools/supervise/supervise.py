@@ -1,0 +1,374 @@
+"""`slurm-bootstrap supervise`: runs srun as it is, and starts it again without the nodes that a failure has cost."""
+# SPDX-License-Identifier: Apache-2.0
+import errno
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+
+from job_nodes import ANSWERS, AT_ONCE, CLOSED_PORT, MISSING, UNUSABLE, Job, Question, ask_hosts, at_port, states_in
+from srun_line import SrunLine
+from step_choice import Refusal, ask_slurm, find_commands
+
+ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
+TERMINAL = 0x80  # SI_KERNEL: Ctrl-C, which the terminal sends to srun, too
+LOOK_AT_HOSTS = 2  # seconds; a hundred hosts each time
+LOOK_AT_JOB = 30  # seconds: with a step manager srun is not told that a node is DOWN
+LOOK_FOR_STEP = 1
+PATIENCE = 30  # seconds without a step
+END_OF_SRUN = 2
+END_OF_STEP = 2
+ANSWER_LIMIT = 3
+SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
+PROGRESS = 60  # seconds that count as progress where no file shows it
+
+
+def say(text):
+    with suppress(OSError):
+        os.write(2, f"slurm-bootstrap: {text}\n".encode("utf-8", "surrogateescape"))
+
+
+def exit_status(status):
+    """As a shell's."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+class Failure:
+    """`key` is the same for what fails again in the same way."""
+
+    def __init__(self, key, text, code, since):
+        self.key, self.text, self.code, self.since = key, text, code, since
+
+
+class Run:
+    """One start of srun."""
+
+    def __init__(self, words, environment, is_first, mask):
+        self.verdicts, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.verdicts.setblocking(False)
+        # SIGIO, for which watch() waits with all other signals.
+        fcntl.fcntl(self.verdicts, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(self.verdicts, fcntl.F_SETFL, fcntl.fcntl(self.verdicts, fcntl.F_GETFL) | os.O_ASYNC)
+        theirs.set_inheritable(True)
+        address = f"{theirs.fileno()}:{os.fstat(theirs.fileno()).st_ino}"
+        self.started = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                if not is_first:
+                    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+                os.execvpe(words[0], words, {**environment, "SLURM_BOOTSTRAP_SUPERVISOR": address})
+            except OSError as error:
+                say(f"cannot start {words[0]}: {error.strerror}")
+            finally:
+                os._exit(127)
+        theirs.close()
+        self.status = self.failure = self.step = None
+        self.has_plugin = self.is_ended_by_user = False
+
+    def read_verdict(self):
+        """What the plugin in srun sends: an empty message when the step begins, and the first failure."""
+        with suppress(BlockingIOError):
+            while True:
+                text = self.verdicts.recv(4096).decode("utf-8", "replace")
+                self.has_plugin = True
+                if text and self.failure is None:
+                    key, age, sentence = text.split("\t", 2)
+                    code = exit_status(int(key.rpartition(":")[2]))
+                    self.failure = Failure(key, sentence, code, time.monotonic() - int(age) / 1000)
+
+    def has_ended(self):
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = status
+                self.read_verdict()
+        return self.status is not None
+
+    def signal(self, number):
+        if not self.has_ended():
+            os.kill(self.pid, number)
+
+    def end(self, slurm):
+        """srun waits for nodes that do not answer. scancel needs no node."""
+        if self.step:
+            with suppress(Refusal):
+                ask_slurm(slurm.scancel, self.step.name)
+        deadline = time.monotonic() + END_OF_SRUN
+        while not self.has_ended():
+            if time.monotonic() >= deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            time.sleep(0.02)
+        self.verdicts.close()
+
+
+class Hosts:
+    """Which hosts of a step do not answer any more, and since when."""
+
+    def __init__(self, places):
+        self.places, self.order, self.question, self.asked = places, list(places), None, {}
+        self.known, self.silent = set(), {}
+
+    def look(self):
+        """The answers to the question before, and the next question. A host that never answered is behind a firewall."""
+        answers = self.question.answers() if self.question else {}
+        for node, since in self.asked.items():
+            if answers.get(node) in ANSWERS:
+                self.known.add(node)
+                self.silent.pop(node, None)
+            elif node in self.known:
+                self.silent.setdefault(node, since)
+        asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
+        self.asked = dict.fromkeys(asked, time.monotonic())
+        self.question = Question(at_port({node: self.places[node] for node in asked}, CLOSED_PORT))
+
+
+class Supervisor:
+    def __init__(self, own_path, restarts, grace, progress, requeues, line, environment):
+        self.slurm = find_commands(own_path)
+        self.job = Job(self.slurm, os.environ["SLURM_JOB_ID"])
+        self.restarts, self.grace, self.progress, self.requeues, self.line = restarts, grace, progress, requeues, line
+        self.environment, self.count, self.last_key = environment, 0, None
+        self.waits = {signal.SIGCHLD, signal.SIGIO}
+        self.waits |= {number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN}
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.waits)
+
+    def progress_seen(self):
+        with suppress(OSError):
+            seen = os.stat(self.progress)
+            return seen.st_ino, seen.st_mtime_ns, seen.st_size
+        return None
+
+    def start(self, words):
+        environment = {**self.environment, "BOOTSTRAP_RESTART_COUNT": str(self.count)}
+        self.run = Run(words, environment, self.count == 0, self.mask)
+        self.before = self.progress_seen()
+        self.nodes, self.lost, self.hosts = [], {}, Hosts({})
+        self.next_look = self.run.started + LOOK_FOR_STEP
+        self.next_job = self.run.started + LOOK_AT_JOB
+        self.is_left_to_slurm = self.has_told = False
+
+    def pass_on(self, found):
+        if found.si_signo in ENDING:
+            self.run.is_ended_by_user = True
+        if found.si_code != TERMINAL:
+            self.run.signal(found.si_signo)
+
+    def watch(self):
+        """Returns when srun has ended, or is to be ended."""
+        while not self.run.has_ended():
+            due = min(self.next_look, self.ends_at())
+            found = signal.sigtimedwait(self.waits, max(0.0, due - time.monotonic()))
+            if found and found.si_signo in PASSED_ON:
+                self.pass_on(found)
+            self.run.read_verdict()
+            if self.run.is_ended_by_user:
+                self.next_look = time.monotonic() + LOOK_AT_JOB
+                continue
+            if time.monotonic() >= self.next_look:
+                self.look()
+            if time.monotonic() >= self.ends_at() and not self.run.has_ended() and self.is_to_end():
+                return
+
+    def ends_at(self):
+        """When the grace of the first failure is over."""
+        if self.run.is_ended_by_user:
+            return float("inf")
+        since = list(self.hosts.silent.values()) if not self.is_left_to_slurm else []
+        if self.run.failure:
+            since.append(self.run.failure.since)
+        if self.lost:
+            since.append(0.0)
+        return min(since, default=float("inf")) + self.grace
+
+    def look(self):
+        """At what is not a signal: the step of srun, its hosts, the nodes that have left the job."""
+        now = time.monotonic()
+        self.next_look = now + LOOK_FOR_STEP
+        if self.run.step is None:
+            self.run.step = next((step for step in self.job.steps() if step.is_of_srun(self.run.pid)), None)
+            if self.run.step:
+                with suppress(Refusal):
+                    self.nodes = self.job.expand(self.run.step.nodes)
+                    self.hosts = Hosts(self.job.places(self.nodes))
+            elif now >= self.run.started + PATIENCE and not self.has_told:
+                self.has_told = True
+                say(f"srun has no step after {PATIENCE} s: Slurm has not given it its nodes yet, or slurmctld does not answer")
+            return
+        if now >= self.run.started + SHORTEST and not self.run.has_plugin and not self.has_told:
+            self.has_told = True
+            say("the plugin does not watch this step, so a failed task is seen when srun ends; let srun end then: srun "
+                "--kill-on-bad-exit, or set the step up: srun --bootstrap=on")
+        self.hosts.look()
+        self.next_look = now + LOOK_AT_HOSTS
+        if now >= self.next_job:
+            self.next_job = now + LOOK_AT_JOB
+            with suppress(Refusal):
+                state, nodes = self.job.look()
+                if state == "RUNNING":
+                    self.lost.update({node: "has left the job" for node in self.nodes if node not in nodes})
+
+    def is_to_end(self):
+        """False where a node is silent, and none is there to take its place: Slurm decides, as it does without us."""
+        if self.run.failure or self.lost:
+            return True
+        self.find_lost(True)
+        if not self.choose_nodes():
+            self.is_left_to_slurm = True
+            say(f"{self.describe_lost()}, and the job has no spare node; it is left to Slurm, which ends the step when the node is DOWN")
+            self.lost = {}
+            return False
+        return True
+
+    def find_lost(self, asks_slurmd):
+        """Fills `lost` and `unusable`, the nodes on which no step starts, with what is wrong with them."""
+        self.state, self.job_nodes = self.job.look()
+        if self.state != "RUNNING":
+            return
+        self.lost.update({node: "has left the job" for node in self.nodes if node not in self.job_nodes})
+        self.lost.update({node: "does not answer" for node in self.hosts.silent})
+        fields = self.job.node_fields(self.job_nodes)
+        states = {node: states_in(one.get("State", "")) & UNUSABLE for node, one in fields.items()}
+        self.unusable = {node: " and ".join(sorted(one)) for node, one in states.items() if one}
+        self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes if states.get(node, set()) & MISSING})
+        if asks_slurmd:
+            # No step starts on a node without slurmd, also before Slurm knows.
+            places = at_port(self.job.places([node for node in self.job_nodes if node not in self.unusable]))
+            answers = ask_hosts(places, ANSWER_LIMIT)
+            deaf = {node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
+                    for node in places if answers.get(node) != 0}
+            self.unusable.update(deaf)
+            self.lost.update({node: why for node, why in deaf.items() if node in self.nodes and node not in self.lost})
+
+    def choose_nodes(self):
+        """Those of the last start that are left, and spare ones; empty: there are too few."""
+        excluded = [node for one in self.line.excluded() for node in self.job.expand(one)]
+        usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
+        kept = [node for node in self.nodes if node in usable]
+        others = [step for step in self.job.steps() if step.name != (self.run.step and self.run.step.name)]
+        self.busy = {node for step in others for node in self.job.expand(step.nodes)}
+        spare = sorted((node for node in usable if node not in kept), key=lambda node: node in self.busy)
+        chosen = kept + spare[:max(0, len(self.nodes) - len(kept))]
+        return chosen if len(chosen) == len(self.nodes) else []
+
+    def describe_lost(self):
+        return ", ".join(f"{node} {why}" for node, why in sorted(self.lost.items()))
+
+    def failure_of_end(self):
+        """What failed; None: nothing did, and somebody has ended the step, or it has done its work."""
+        run, status = self.run, self.run.status
+        if self.lost:
+            since = min([*self.hosts.silent.values(), run.failure.since if run.failure else time.monotonic()])
+            return Failure(None, self.describe_lost(), run.failure.code if run.failure else 0, since)
+        if run.failure:
+            return run.failure
+        if status is not None and os.WIFSIGNALED(status):
+            text = f"srun was killed by signal {os.WTERMSIG(status)}"
+            return Failure(text, text, exit_status(status), time.monotonic())
+        code = exit_status(status)
+        if code == 0 or run.has_plugin or code > 128:
+            return None
+        text = f"srun ended with exit code {code}"
+        return Failure(text, text, code, time.monotonic())
+
+    def reason_to_stop(self, failure):
+        """Why there is no further start; empty: there is one."""
+        seen = self.progress_seen()
+        has_progress = seen != self.before if self.progress else failure.since - self.run.started >= PROGRESS
+        is_same, self.last_key = failure.key is not None and failure.key == self.last_key, failure.key
+        if self.count >= self.restarts:
+            return f"it has been restarted {self.count} times (--max-restarts)"
+        if not self.lost and failure.since - self.run.started < SHORTEST and not (self.progress and has_progress):
+            return f"it failed in its first {SHORTEST} s, and would again"
+        if is_same and not has_progress:
+            return "the same failure came twice without progress" + ("" if self.progress else " (--progress names a file that shows it)")
+        return ""
+
+    def wait_for_end_of_step(self):
+        """Whether the step is still there. Slurm keeps it, and what it holds, until a lost node is DOWN."""
+        deadline = time.monotonic() + END_OF_STEP
+        while self.run.step and any(step.name == self.run.step.name for step in self.job.steps()):
+            if time.monotonic() >= deadline:
+                return True
+            time.sleep(0.1)
+        return False
+
+    def stop(self, failure, why, status=None):
+        """The exit status: that of the task that failed first."""
+        say(f"{failure.text}; not restarted: {why}")
+        code = failure.code or (exit_status(self.run.status) if self.run.status is not None else 0) or 1
+        return code if status is None else status
+
+    def requeue(self):
+        if not self.requeues:
+            return "; submit the job again, or let --requeue do it"
+        try:
+            ask_slurm(self.slurm.scontrol, "requeue", self.job.number)
+        except Refusal as refusal:
+            return f"; {refusal}"
+        return "; the job is requeued"
+
+    def judge(self):
+        """After watch(): an exit status, or None where srun was started again."""
+        run = self.run
+        if run.is_ended_by_user:
+            return exit_status(run.status)
+        if run.status is None or exit_status(run.status) != 0:
+            run.read_verdict()
+        self.find_lost(run.failure is not None or run.status is None)
+        if self.state != "RUNNING":
+            return exit_status(run.status) if run.status is not None else 1
+        failure = self.failure_of_end()
+        if failure is None:
+            code = exit_status(run.status)
+            if code:
+                say(f"srun ended with {code}, and no task failed by itself: somebody has ended the step, so it is not restarted"
+                    if run.has_plugin else f"srun ended with {code}, as after scancel; not restarted")
+            return code
+        chosen, why = self.choose_nodes(), self.reason_to_stop(failure)
+        run.end(self.slurm)
+        if why:
+            return self.stop(failure, why)
+        if not chosen:
+            return self.stop(failure, f"the job has no {len(self.nodes)} nodes left" + self.requeue())
+        is_left = self.wait_for_end_of_step()
+        overlaps = is_left and bool(self.lost) and not self.busy.intersection(chosen)
+        self.count += 1
+        left_out = sorted({*self.lost, *self.unusable})
+        with suppress(OSError):
+            is_empty = os.path.samestat(os.fstat(0), os.stat("/dev/null"))
+        say(f"restart {self.count} of {self.restarts}: {failure.text}; "
+            f"{'without ' + ', '.join(left_out) if left_out else 'on the same nodes'}; "
+            f"{time.monotonic() - failure.since:.1f} s lost"
+            + ("; standard input is empty from now on" if self.count == 1 and not is_empty else ""))
+        self.start(self.line.again(chosen, left_out, overlaps))
+        return None
+
+    def supervise(self):
+        self.start(self.line.first())
+        status = None
+        while status is None:
+            self.watch()
+            try:
+                status = self.judge()
+            except Refusal as refusal:
+                say(f"{refusal}; not restarted")
+                self.run.end(self.slurm)
+                status = exit_status(self.run.status) or 1
+        return status
+
+
+def main(command, own_path, restarts, grace, progress, requeues, preload, own_count, *words):
+    try:
+        line = SrunLine(list(words), int(own_count))
+        line.refuse()
+        environment = {**os.environ, **({"LD_PRELOAD": preload} if preload else {})}
+        sys.exit(Supervisor(own_path, int(restarts), int(grace), progress, requeues == "requeue", line, environment).supervise())
+    except Refusal as refusal:
+        say(refusal)
+        sys.exit(refusal.status)
