@@ -20,7 +20,7 @@ LOOK_AT_HOSTS = 2  # seconds; a hundred hosts each time
 LOOK_AT_JOB = 30  # seconds: with a step manager srun is not told that a node is DOWN
 LOOK_FOR_STEP = 1
 PATIENCE = 30  # seconds without a step
-END_OF_SRUN = 2
+END_OF_SRUN = 1
 END_OF_STEP = 2
 ANSWER_LIMIT = 3
 SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
@@ -215,10 +215,8 @@ class Supervisor:
 
     def is_to_end(self):
         """False where a node is silent, and none is there to take its place: Slurm decides, as it does without us."""
-        if self.run.failure or self.lost:
-            return True
         self.find_lost(True)
-        if not self.choose_nodes():
+        if not self.run.failure and self.state == "RUNNING" and not self.choose_nodes():
             self.is_left_to_slurm = True
             say(f"{self.describe_lost()}, and the job has no spare node; it is left to Slurm, which ends the step when the node is DOWN")
             self.lost = {}
@@ -238,7 +236,8 @@ class Supervisor:
         self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes if states.get(node, set()) & MISSING})
         if asks_slurmd:
             # No step starts on a node without slurmd, also before Slurm knows.
-            places = at_port(self.job.places([node for node in self.job_nodes if node not in self.unusable]))
+            known = {*self.unusable, *self.hosts.silent}
+            places = at_port(self.job.places([node for node in self.job_nodes if node not in known]))
             answers = ask_hosts(places, ANSWER_LIMIT)
             deaf = {node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
                     for node in places if answers.get(node) != 0}
@@ -291,7 +290,7 @@ class Supervisor:
 
     def wait_for_end_of_step(self):
         """Whether the step is still there. Slurm keeps it, and what it holds, until a lost node is DOWN."""
-        deadline = time.monotonic() + END_OF_STEP
+        deadline = time.monotonic() + (0 if self.lost else END_OF_STEP)
         while self.run.step and any(step.name == self.run.step.name for step in self.job.steps()):
             if time.monotonic() >= deadline:
                 return True
@@ -318,9 +317,8 @@ class Supervisor:
         run = self.run
         if run.is_ended_by_user:
             return exit_status(run.status)
-        if run.status is None or exit_status(run.status) != 0:
-            run.read_verdict()
-        self.find_lost(run.failure is not None or run.status is None)
+        if run.status is not None:
+            self.find_lost(run.failure is not None)
         if self.state != "RUNNING":
             return exit_status(run.status) if run.status is not None else 1
         failure = self.failure_of_end()
