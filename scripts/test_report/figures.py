@@ -49,6 +49,7 @@ GOALS = {
     "S4": ("files that others can write", "refused with a line"),
     "T1": ("looks of `status` at healthy worlds under load", "0 of 100 call a healthy rank stopped, gone or late"),
     "T2": ("a look of `status` at 64 nodes with 4 ranks each", "<= 10 s"),
+    "T3": ("a supervised training after each kind of failure", "all end with the same loss; the grace + 2 s"),
     "B1": ("load", "10,000 steps, 0 failures, memory, descriptors and processes flat"),
     "B2": ("latency of a step with and without", "median difference <= 5 ms"),
     "B3": ("512 tasks on 4 nodes, oversubscribed", "done, or a clean failure in the deadline"),
