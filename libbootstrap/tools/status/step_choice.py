@@ -11,7 +11,8 @@ from plain_text import counted, number_in, printable, quoted
 ASK_LIMIT = 4  # seconds
 MAX_LISTED = 8
 STEP_FORMAT = "StepId=%i NodeList=%N Tasks=%A Name=%j Network="  # of squeue -s, as scontrol writes it
-LOOK_NAME = "slurm-bootstrap-status"  # of the looking step, which is no step to look at
+OWN_NAMES = "slurm-bootstrap-"  # begin of the names of our own steps, which are none to look at
+LOOK_NAME = OWN_NAMES + "status"
 
 # Absolute paths on this host, that of this command first.
 Commands = namedtuple("Commands", "own srun scontrol squeue scancel")
@@ -99,7 +100,7 @@ def parse_steps(text):
     """The lines of `scontrol -o show step`, but for those of steps that are none to look at."""
     found = re.findall(r"^StepId=([^. ]*)\.(\S*) .*?NodeList=(\S*) .*?Tasks=(\d{1,9}) Name=(.*?) Network=", text, re.M)
     steps = [StepLine(job, step, int(tasks), nodes, name) for job, step, nodes, tasks, name in dict.fromkeys(found)]
-    return [one for one in steps if one.step != "extern" and one.name != LOOK_NAME]
+    return [one for one in steps if one.step != "extern" and not one.name.startswith(OWN_NAMES)]
 
 
 def parse_step_argument(text):

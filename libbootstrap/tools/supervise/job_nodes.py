@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import suppress
 
-from step_choice import Refusal, ask_slurm
+from step_choice import OWN_NAMES, Refusal, ask_slurm
 
 # No process listens there, so the kernel itself refuses, and no log has a line about it. slurmd's own port would write
 # "Zero Bytes were transmitted" into its log for each question.
@@ -70,6 +70,7 @@ class Step:
         fields = fields_in(line)
         self.name = line.partition(" ")[0].partition("=")[2]
         self.nodes = fields.get("NodeList", "")
+        self.is_ours = fields.get("Name", "").startswith(OWN_NAMES)
         self.host, _, self.pid = fields.get("SrunHost:Pid", "").rpartition(":")
 
     def is_of_srun(self, pid):
@@ -92,10 +93,10 @@ class Job:
         return fields.get("JobState", ""), self.expand(fields.get("NodeList", "").replace("(null)", ""))
 
     def steps(self):
-        """Those of srun. Without an answer none: slurmctld says "not found" where there is none, too."""
+        """Those of the user's srun. Without an answer none: slurmctld says "not found" where there is none, too."""
         with suppress(Refusal):
             lines = self.ask("-o", "show", "step", self.number).split("\n")
-            return [step for step in map(Step, lines) if step.name and step.name.rpartition(".")[2].isdigit()]
+            return [step for step in map(Step, lines) if step.name.rpartition(".")[2].isdigit() and not step.is_ours]
         return []
 
     def node_fields(self, nodes):

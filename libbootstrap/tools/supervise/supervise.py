@@ -9,9 +9,10 @@ import sys
 import time
 from contextlib import suppress
 
+from children import start_program
 from job_nodes import ANSWERS, AT_ONCE, CLOSED_PORT, MISSING, UNUSABLE, Job, Question, ask_hosts, at_port, states_in
 from srun_line import SrunLine
-from step_choice import Refusal, ask_slurm, find_commands
+from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_commands
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
@@ -24,6 +25,12 @@ END_OF_SRUN = 1
 END_OF_STEP = 2
 ANSWER_LIMIT = 3
 SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
+# Slurm requeues no job with --no-kill that has lost the host of its script, and nobody would run the script. A step on
+# another node does.
+GUARD = """trap "" USR1 USR2
+while sleep 30; do
+  case $("$0" -o show node "$2") in *" State=DOWN"*) "$0" requeue "$3" || "$1" "$3" ;; esac
+done"""
 PROGRESS = 60  # seconds that count as progress where no file shows it
 
 
@@ -68,7 +75,7 @@ class Run:
             finally:
                 os._exit(127)
         theirs.close()
-        self.status = self.failure = self.step = None
+        self.status = self.failure = self.step = self.guard = None
         self.has_plugin = self.is_ended_by_user = False
 
     def read_verdict(self):
@@ -93,6 +100,21 @@ class Run:
     def signal(self, number):
         if not self.has_ended():
             os.kill(self.pid, number)
+
+    def start_guard(self, slurm, job, nodes):
+        host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
+        node = next((node for node in nodes if node != host), None)
+        if host and node:
+            self.guard = start_program(
+                [slurm.srun, "--quiet", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0",
+                 "--gres=none", "--mpi=none", "--cpu-bind=none", "--input=none", f"--job-name={OWN_NAMES}guard",
+                 "sh", "-c", GUARD, slurm.scontrol, slurm.scancel, host, job], environment=environment_for_slurm())
+
+    def end_guard(self):
+        if self.guard and self.guard.pid:
+            os.kill(self.guard.pid, signal.SIGTERM)
+            self.guard.end(END_OF_SRUN)
+        self.guard = None
 
     def end(self, slurm):
         """srun waits for nodes that do not answer. scancel needs no node."""
@@ -196,6 +218,7 @@ class Supervisor:
                 with suppress(Refusal):
                     self.nodes = self.job.expand(self.run.step.nodes)
                     self.hosts = Hosts(self.job.places(self.nodes))
+                self.run.start_guard(self.slurm, self.job.number, self.nodes)
             elif now >= self.run.started + PATIENCE and not self.has_told:
                 self.has_told = True
                 say(f"srun has no step after {PATIENCE} s: Slurm has not given it its nodes yet, or slurmctld does not answer")
@@ -315,6 +338,7 @@ class Supervisor:
     def judge(self):
         """After watch(): an exit status, or None where srun was started again."""
         run = self.run
+        run.end_guard()
         if run.is_ended_by_user:
             return exit_status(run.status)
         if run.status is not None:
