@@ -27,7 +27,7 @@ struct ReportPolicy {
   ReceiptTimes times = {};
 };
 
-// In init, before the variable is removed: if `slurm-bootstrap supervise` has started this srun, it is told the first
+// In init, before the variable is removed: `slurm-bootstrap supervise`, if it has started this srun, gets the first
 // failure.
 void find_supervisor();
 

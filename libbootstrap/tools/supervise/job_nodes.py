@@ -1,4 +1,4 @@
-"""The nodes of a job: which of them answer, and what Slurm says about them and about the job's steps."""
+"""The nodes of a job: which of them answer, and what Slurm knows of them and of the job's steps."""
 # SPDX-License-Identifier: Apache-2.0
 import errno
 import os
@@ -93,7 +93,7 @@ class Job:
         return fields.get("JobState", ""), self.expand(fields.get("NodeList", "").replace("(null)", ""))
 
     def steps(self):
-        """Those of the user's srun. Without an answer none: slurmctld says "not found" where there is none, too."""
+        """Those of the user's srun. Without an answer none: slurmctld answers "not found" where there is none, too."""
         with suppress(Refusal):
             lines = self.ask("-o", "show", "step", self.number).split("\n")
             return [step for step in map(Step, lines) if step.name.rpartition(".")[2].isdigit() and not step.is_ours]

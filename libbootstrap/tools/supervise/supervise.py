@@ -18,15 +18,16 @@ ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 TERMINAL = 0x80  # SI_KERNEL: Ctrl-C, which the terminal sends to srun, too
 LOOK_AT_HOSTS = 2  # seconds; a hundred hosts each time
-LOOK_AT_JOB = 30  # seconds: with a step manager srun is not told that a node is DOWN
+LOOK_AT_JOB = 30  # seconds: with a step manager srun does not learn that a node is DOWN
 LOOK_FOR_STEP = 1
+AGAIN = 10
 PATIENCE = 30  # seconds without a step
 END_OF_SRUN = 1
 END_OF_STEP = 2
 ANSWER_LIMIT = 3
 SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
-# Slurm requeues no job with --no-kill that has lost the host of its script, and nobody would run the script. A step on
-# another node does.
+# A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues
+# the job.
 GUARD = """trap "" USR1 USR2
 while sleep 30; do
   case $("$0" -o show node "$2") in *" State=DOWN"*) "$0" requeue "$3" || "$1" "$3" ;; esac
@@ -166,18 +167,19 @@ class Supervisor:
             return seen.st_ino, seen.st_mtime_ns, seen.st_size
         return None
 
-    def start(self, words):
+    def start(self, words, nodes):
         environment = {**self.environment, "BOOTSTRAP_RESTART_COUNT": str(self.count)}
         self.run = Run(words, environment, self.count == 0, self.mask)
         self.before = self.progress_seen()
-        self.nodes, self.lost, self.hosts = [], {}, Hosts({})
+        self.nodes, self.lost, self.hosts, self.not_before = nodes, {}, Hosts({}), 0.0
         self.next_look = self.run.started + LOOK_FOR_STEP
         self.next_job = self.run.started + LOOK_AT_JOB
         self.is_left_to_slurm = self.has_told = False
 
     def pass_on(self, found):
-        if found.si_signo in ENDING:
+        if found.si_signo in ENDING and not self.run.is_ended_by_user:
             self.run.is_ended_by_user = True
+            say(f"got {signal.Signals(found.si_signo).name}, as srun does; there is no restart from now on")
         if found.si_code != TERMINAL:
             self.run.signal(found.si_signo)
 
@@ -206,7 +208,7 @@ class Supervisor:
             since.append(self.run.failure.since)
         if self.lost:
             since.append(0.0)
-        return min(since, default=float("inf")) + self.grace
+        return max(min(since, default=float("inf")) + self.grace, self.not_before)
 
     def look(self):
         """At what is not a signal: the step of srun, its hosts, the nodes that have left the job."""
@@ -238,7 +240,11 @@ class Supervisor:
 
     def is_to_end(self):
         """False where a node is silent, and none is there to take its place: Slurm decides, as it does without us."""
-        self.find_lost(True)
+        try:
+            self.find_lost(True)
+        except Refusal:  # it is asked again; meanwhile srun may end
+            self.not_before = time.monotonic() + AGAIN
+            return False
         if not self.run.failure and self.state == "RUNNING" and not self.choose_nodes():
             self.is_left_to_slurm = True
             say(f"{self.describe_lost()}, and the job has no spare node; it is left to Slurm, which ends the step when the node is DOWN")
@@ -303,6 +309,8 @@ class Supervisor:
         seen = self.progress_seen()
         has_progress = seen != self.before if self.progress else failure.since - self.run.started >= PROGRESS
         is_same, self.last_key = failure.key is not None and failure.key == self.last_key, failure.key
+        if not self.nodes:
+            return "it failed before it had its nodes"
         if self.count >= self.restarts:
             return f"it has been restarted {self.count} times (--max-restarts)"
         if not self.lost and failure.since - self.run.started < SHORTEST and not (self.progress and has_progress):
@@ -320,11 +328,10 @@ class Supervisor:
             time.sleep(0.1)
         return False
 
-    def stop(self, failure, why, status=None):
+    def stop(self, failure, why):
         """The exit status: that of the task that failed first."""
         say(f"{failure.text}; not restarted: {why}")
-        code = failure.code or (exit_status(self.run.status) if self.run.status is not None else 0) or 1
-        return code if status is None else status
+        return failure.code or exit_status(self.run.status) or 1
 
     def requeue(self):
         if not self.requeues:
@@ -339,12 +346,20 @@ class Supervisor:
         """After watch(): an exit status, or None where srun was started again."""
         run = self.run
         run.end_guard()
-        if run.is_ended_by_user:
+        while run.status is not None and not run.is_ended_by_user:
+            code = exit_status(run.status)
+            try:
+                self.find_lost(code != 0)
+                break
+            except Refusal as refusal:
+                if code == 0:
+                    return 0
+                say(f"srun ended with {code}; {refusal}; asks again in {AGAIN} s")
+            found = signal.sigtimedwait(self.waits, AGAIN)
+            run.is_ended_by_user = found is not None and found.si_signo in ENDING
+        if run.is_ended_by_user or self.state != "RUNNING":
+            run.end(self.slurm)
             return exit_status(run.status)
-        if run.status is not None:
-            self.find_lost(run.failure is not None)
-        if self.state != "RUNNING":
-            return exit_status(run.status) if run.status is not None else 1
         failure = self.failure_of_end()
         if failure is None:
             code = exit_status(run.status)
@@ -368,11 +383,11 @@ class Supervisor:
             f"{'without ' + ', '.join(left_out) if left_out else 'on the same nodes'}; "
             f"{time.monotonic() - failure.since:.1f} s lost"
             + ("; standard input is empty from now on" if self.count == 1 and not is_empty else ""))
-        self.start(self.line.again(chosen, left_out, overlaps))
+        self.start(self.line.again(chosen, left_out, overlaps), chosen)
         return None
 
     def supervise(self):
-        self.start(self.line.first())
+        self.start(self.line.first(), [])
         status = None
         while status is None:
             self.watch()

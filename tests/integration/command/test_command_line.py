@@ -13,7 +13,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "status", "where"]
+SUBCOMMANDS = ["explain", "check", "run", "status", "where", "supervise"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
@@ -50,7 +50,7 @@ def test_the_help_names_every_subcommand():
 
 
 @pytest.mark.parametrize("words, sentence", [
-    ([], "name a subcommand: explain, check, run, status or where; see slurm-bootstrap --help"),
+    ([], "name a subcommand: explain, check, run, status, where or supervise; see slurm-bootstrap --help"),
     (["foo"], "The following argument was not expected: foo; see slurm-bootstrap --help"),
     (["--jason"], "The following argument was not expected: --jason; see slurm-bootstrap --help"),
     (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),
@@ -73,6 +73,19 @@ def test_options_behind_a_program_are_its_own():
     for words in ["echo", "--its", "--options"], ["--", "echo"], ["--timeout", "5", "echo", "--timeout"], ["check", "--", "status"]:
         done = call("run", *words)
         assert done.returncode == USAGE and "SLURM_JOB_ID is not set" in done.stderr, (words, done)
+
+
+@pytest.mark.parametrize("line, named", [
+    ("", "put the line of srun behind --"), ("mpirun -n 2 ./a", "put the line of srun behind --"),
+    ("srun -N2 -n2 --pty ./a", "--pty"), ("srun -N2 -n2 --het-group=0 ./a", "--het-group"), ("srun -N1 -n1 ./a : -n1 ./b", "one component"),
+    ("srun -N2 -n2 -w node001,node002 ./a", "--nodelist"), ("srun -N2 -n2 -Fnodes ./a", "--nodefile"),
+    ("srun -N2 -n2 -r1 ./a", "--relative"), ("srun -N2 -n2 --async ./a", "--async"), ("srun -n2 ./a", "add -N"), ("srun ./a -N2", "add -N"),
+    ("srun -N2 ./a -n2", "add -n"), ("srun -N2 -n2 --exclude=./file ./a", "--exclude"), ("srun --jobid=5 -N2 -n2 ./a", "its own job"),
+])  # fmt: skip
+def test_a_line_that_cannot_be_repeated_is_refused(line, named):
+    done = subprocess.run([built("libbootstrap/slurm-bootstrap"), "supervise", "--grace=5", "--", *line.split()], capture_output=True,
+                          text=True, env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "4"}, timeout=60)  # fmt: skip
+    assert done.returncode == USAGE and done.stdout == "" and done.stderr.count("\n") == 1 and named in done.stderr, done
 
 
 def local_check(terminal, **variables):
@@ -132,6 +145,7 @@ def test_bash_completes_files_and_programs():
     assert complete("run", "--keep-going", "--hor") == ["--horovod"]
     assert complete("run", "cat", "/etc/passw") == complete("run", "--", "cat", "/etc/passw") != []
     assert complete("run", "cat", "--hor") == []  # the program's own
+    assert "srun" in complete("supervise", "--grace", "5", "--", "sru")
 
 
 def test_bash_finds_the_completion_by_the_name_of_the_command(tmp_path):

@@ -51,7 +51,7 @@ threading.Thread(target=obey, daemon=True).start()
 def slow_training():
     """The example, which obeys, and takes a while for each step."""
     text = (REPOSITORY / "etc/examples/train_checkpoint.py").read_text()
-    for old, new in ((f'signals = []', f"{OBEY}\nsignals = []"), ("step % 100 == 0", "step % 5 == 0"), ("        stopped = is_to", "        time.sleep(0.03)\n        stopped = is_to"),
+    for old, new in ((f'signals = []', f"{OBEY}\nsignals = []"), ("step % 100 == 0", "step % 5 == 0"), ("lr=0.01)", "lr=0.001)"), ("        stopped = is_to", "        time.sleep(0.03)\n        stopped = is_to"),
                      ("{loss.item():.6f}\", flush", "{loss.item():.6f} at {time.time():.2f}\", flush")):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
@@ -155,6 +155,138 @@ def test_a_node_that_does_not_answer_is_left_out(site):
         site.heal("node002")
     assert status_of(text) == 0 and nodes_of(text, 1) == ["node001", "node003"], text
     assert re.search(r"restart 1 of 3: node002 does not answer; without node002; ", text), text
+    site.idle()
+
+
+PROGRESSES = "--grace=1 --progress=progress"
+# (options, orders, what a shell does 3 s after the ranks have started, the sentence, the status, how often srun was started)
+CASES = {
+    "its end": (PROGRESSES, [], "", "", 0, 1),
+    "a failure at once": ("--grace=1", ["1 1 exit 7"], "", r"task 1 .*exit code 7.*; not restarted: it failed in its first 10 s, .*", 7, 1),
+    "too many failures": ("--max-restarts=1 " + PROGRESSES, ["1 1 exit 7", "0 1 exit 8"], "",
+                          r"task 0 .*exit code 8.*; not restarted: it has been restarted 1 times \(--max-restarts\)", 8, 2),
+    "the same failure twice": ("--grace=1", ["1 11 exit 7", "1 11 exit 7"], "",
+                               r"task 1 .*exit code 7.*; not restarted: the same failure came twice without progress .*", 7, 2),
+    "scancel of the step": (PROGRESSES, ["9 9 exit 9"], "scancel $SLURM_JOB_ID.0", r"srun ended with 137, and no task failed by itself: .*", 137, 1),
+    "SIGTERM": (PROGRESSES, ["9 9 exit 9"], "kill -TERM $!", r"got SIGTERM, as srun does; .*", 143, 1),
+    "the time limit": (PROGRESSES, ["9 9 exit 9"], "scontrol update StepId=$SLURM_JOB_ID.0 TimeLimit=1",
+                       r"srun ended with \d+, and no task failed by itself: .*", None, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_not_restarted(site, case):
+    options, orders, what, sentence, status, starts = CASES[case]
+    words = " ".join(f"'{order}'" for order in orders)
+    after = f"& until grep -qs 'rank 1 on' out; do sleep 0.1; done; sleep 3; {what}; wait $!" if what else ""
+    _, folder = site.submit(f"slurm-bootstrap supervise {options} -- srun -N2 -n2 python3 /home/alice/rank.py {words} {after}", 3)
+    text = wait_for_end(folder)
+    assert re.fullmatch(sentence, ours(text)[-1] if ours(text) else ""), text
+    assert status_of(text) == status or status is None and status_of(text) > 128, text
+    assert len({number for number, *_ in START.findall(text)}) == starts, text
+    site.idle()
+
+
+def test_scancel_of_the_job_ends_it(site):
+    job, folder = site.supervise(PROGRESSES, 3, 2, "9 9 exit 9")
+    wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 2, 60, text_of(folder))
+    site.cluster.run(["scancel", job])
+    site.idle()
+    assert ours(text_of(folder)) == ["got SIGTERM, as srun does; there is no restart from now on"], text_of(folder)
+
+
+def test_a_signal_goes_on_to_the_step_and_ctrl_c_reaches_it_once(site):
+    """What a terminal sends, srun has got already."""
+    rank = "import signal, sys, time; signal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True)); print('up', flush=True); " \
+           "[time.sleep(1) for _ in range(600)]"  # fmt: skip
+    line = f"salloc -N2 --ntasks-per-node=1 bash -c 'slurm-bootstrap supervise -- srun -N2 -n2 python3 -c \"{rank}\"; echo status $?'"
+    shell = site.cluster.start(["script", "-qec", line, "/home/alice/typed"], stdin=-1, stdout=-3)
+
+    def seen():
+        path = site.cluster.home / "typed"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    wait_for(lambda: seen().count("up") == 2, 60, seen())
+    site.in_node("head", f"pkill -USR1 {OF_NODE} -f 'supervise --' -o")
+    wait_for(lambda: seen().count("got it") == 2, 60, seen())
+    for key in "\x03", "\x03\x03":
+        before = seen().count("srun: interrupt")
+        shell.stdin.write(key)
+        shell.stdin.flush()
+        wait_for(lambda: seen().count("srun: interrupt") > before or "status" in seen(), 60, seen())
+        assert key != "\x03" or (seen().count("srun: interrupt") == 1 and "status" not in seen()), seen()
+        time.sleep(2)
+    wait_for(lambda: "status" in seen(), 60, seen())
+    shell.wait(60)
+    site.idle()
+
+
+@pytest.mark.full
+def test_without_a_spare_node_the_job_is_requeued(site):
+    job, folder = site.supervise("--grace=1 --requeue", 2, 2, "9 9 exit 9")
+    wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 2, 60, text_of(folder))
+    time.sleep(4)
+    site.fail("node002", "power cut")
+    wait_for(lambda: "the job is requeued" in text_of(folder), 120, text_of(folder))
+    site.heal("node002")
+    assert ours(text_of(folder))[0].startswith("node002 does not answer, and the job has no spare node; it is left to Slurm")
+    wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 4, 120, text_of(folder))
+    site.idle()
+
+
+@pytest.mark.full
+def test_a_job_whose_batch_host_is_down_is_requeued(site):
+    _, folder = site.supervise("", 3, 2, "9 9 exit 9")
+    wait_for(lambda: "slurm-bootstrap-guard" in site.cluster.run(["scontrol", "show", "step"]).stdout, 60)
+    site.fail("node001", "power cut")
+    wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 4, 180, text_of(folder))
+    site.heal("node001")
+    site.idle()
+
+
+@pytest.mark.full
+def test_a_drained_node_is_left_out_and_a_step_that_is_not_set_up_is_watched_too(site):
+    _, folder = site.supervise("--grace=1", 3, 2, "1 14 exit 7", line="--bootstrap=off --kill-on-bad-exit")
+    wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 2, 60, text_of(folder))
+    site.cluster.run(["scontrol", "update", "nodename=node001", "state=drain", "reason=test"], user="root")
+    text = wait_for_end(folder)
+    assert status_of(text) == 0 and nodes_of(text, 1) == ["node002", "node003"], text
+    said = ours(text)
+    assert len(said) == 2 and said[0].startswith("the plugin does not watch this step") and "; without node001; " in said[1], text
+    site.idle()
+
+
+@pytest.mark.full
+def test_fifty_restarts_leave_nothing(site):
+    def remains():
+        lines = ("ps -eo args= | grep '[r]ank.py\\|[s]upervise\\|[s]run'", "ss -Hltunx | awk '{print $1, $5}' | sort")
+        return [site.in_node(node, line).stdout for node in ("node001", "node002") for line in lines]
+
+    before = remains()
+    orders = [f"{number % 2} 0 exit {1 + number}" for number in range(50)]
+    _, folder = site.supervise("--max-restarts=60 " + PROGRESSES, 3, 2, *orders, "9 9 exit 9")
+    descriptors = f"ls /proc/$(pgrep {OF_NODE} -o -f ' supervise /')/fd | wc -l"
+    wait_for(lambda: len(nodes_of(text_of(folder), 1)) == 2, 60, text_of(folder))
+    first = site.in_node("node001", descriptors).stdout
+    wait_for(lambda: len(nodes_of(text_of(folder), 50)) == 2, 900, text_of(folder))
+    assert len(RESTART.findall(text_of(folder))) == 50
+    assert int(site.in_node("node001", descriptors).stdout) <= int(first) + 1
+    site.in_node("node001", f"pkill -TERM {OF_NODE} -o -f ' supervise /'")
+    wait_for_end(folder)
+    site.idle()
+    wait_for(lambda: remains() == before, 60, f"{remains()} {before}")
+
+
+@pytest.mark.full
+def test_two_supervised_worlds_in_one_job(site):
+    worlds = " ".join(f"(mkdir {name}; cd {name}; exec slurm-bootstrap supervise {PROGRESSES} -- srun -N2 -n2 --gres=gpu:1 python3 "
+                      f"/home/alice/rank.py '{number} 2 exit 7' '0,1 6 exit 0' > out 2>&1) &" for number, name in enumerate("ab"))  # fmt: skip
+    _, folder = site.submit(f"{worlds} wait", 5)
+    wait_for_end(folder)
+    worlds = [(folder / name / "out").read_text() for name in "ab"]
+    for text in worlds:
+        assert len(RESTART.findall(text)) == 1 and nodes_of(text, 0) == nodes_of(text, 1), text
+    assert not set(nodes_of(worlds[0], 1)) & set(nodes_of(worlds[1], 1)), worlds
     site.idle()
 
 
