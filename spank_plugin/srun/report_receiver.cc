@@ -228,7 +228,8 @@ void ReportReceiver::act_on_failures() {
 // What failed, so that it is recognised when it fails again; how long ago; and the sentence.
 void ReportReceiver::tell(const std::string& sentence) {
   if (sentence.empty() || std::exchange(is_told_, true)) return;
-  tell_supervisor(cat({history_.first_cause(), "\t", std::to_string(now() - *history_.first_arrival()), "\t", sentence}));
+  tell_supervisor(
+      cat({history_.first_cause(), "\t", std::to_string(now() - *history_.first_arrival()), "\t", sentence}));
 }
 
 // Silence never ends a step: a firewall, a Prolog and a slow node are silent, too.

@@ -34,7 +34,8 @@ void add_commands(CLI::App& app, int& status) {
   add_supervise(app, status);
 }
 
-// Without the "--" between the options of `run` or `supervise` and a program, which CLI11 2.1 does not take from a prefix command.
+// Without the "--" between the options of `run` or `supervise` and a program, which CLI11 2.1 does not take from a
+// prefix command.
 std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std::string> words) {
   const bool starts = !words.empty() && (words.front() == "run" || words.front() == "supervise");
   const auto* const command = starts ? app.get_subcommand(words.front()) : nullptr;
@@ -65,7 +66,8 @@ int run(int count, char** arguments) {
                     kUsageError);
   }
   if (!app.get_subcommands().empty()) return status;
-  return complain("name a subcommand: explain, check, run, status, where or supervise; see slurm-bootstrap --help", kUsageError);
+  return complain("name a subcommand: explain, check, run, status, where or supervise; see slurm-bootstrap --help",
+                  kUsageError);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ int become_python(const char* script, const std::vector<std::string>& words) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   if (failure != ENOENT) return complain(cat({"cannot run python3 on ", host.data(), ": ", std::strerror(failure)}));
-  return complain(cat({"looked for python3 on ", host.data(), ", which has none; this command needs Python 3.6 or newer"}));
+  return complain(
+      cat({"looked for python3 on ", host.data(), ", which has none; this command needs Python 3.6 or newer"}));
 }
 
 int status_command(const StatusOptions& options) {

@@ -14,7 +14,8 @@ from step_choice import OWN_NAMES, Refusal, ask_slurm
 # "Zero Bytes were transmitted" into its log for each question.
 CLOSED_PORT = 7
 SLURMD_PORT = 6818
-AT_ONCE = 100
+AT_ONCE = 100  # questions
+ANSWER_LIMIT = 3  # seconds
 ANSWERS = (0, errno.ECONNREFUSED)
 UNUSABLE = {"DOWN", "DRAIN", "ERROR", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "UNKNOWN"}
 MISSING = UNUSABLE - {"DRAIN"}  # a node that is drained runs on
@@ -61,6 +62,27 @@ def ask_hosts(places, seconds):
     return found
 
 
+class Hosts:
+    """Which hosts of a step do not answer any more, and since when."""
+
+    def __init__(self, places):
+        self.places, self.order, self.question, self.asked = places, list(places), None, {}
+        self.known, self.silent = set(), {}
+
+    def look(self):
+        """The answers to the question before, and the next question. A host that never answered is behind a firewall."""
+        answers = self.question.answers() if self.question else {}
+        for node, since in self.asked.items():
+            if answers.get(node) in ANSWERS:
+                self.known.add(node)
+                self.silent.pop(node, None)
+            elif node in self.known:
+                self.silent.setdefault(node, since)
+        asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
+        self.asked = dict.fromkeys(asked, time.monotonic())
+        self.question = Question(at_port({node: self.places[node] for node in asked}, CLOSED_PORT))
+
+
 def fields_in(line):
     return dict(reversed(re.findall(r"(?:^| )([\w:]+)=([^ ]*)", line)))  # the first one of a name counts
 
@@ -99,8 +121,19 @@ class Job:
             return [step for step in map(Step, lines) if step.name.rpartition(".")[2].isdigit() and not step.is_ours]
         return []
 
+    def node_states(self, nodes):
+        """By node: "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""
+        texts = {node: fields.get("State", "") for node, fields in self.node_fields(nodes).items()}
+        return {node: set(re.split(r"\W+", text)) | ({"NOT_RESPONDING"} if "*" in text else set()) for node, text in texts.items()}
+
+    def without_slurmd(self, nodes):
+        """No step starts on them, also before Slurm knows."""
+        places = at_port(self.places(nodes))
+        answers = ask_hosts(places, ANSWER_LIMIT)
+        return {node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
+                for node in places if answers.get(node) != 0}
+
     def node_fields(self, nodes):
-        """By node."""
         lines = self.ask("-o", "show", "node", ",".join(nodes)).split("\n") if nodes else []
         return {fields["NodeName"]: fields for fields in map(fields_in, lines) if "NodeName" in fields}
 
@@ -118,8 +151,3 @@ class Job:
 def at_port(places, port=0):
     """`port`: 0: that of slurmd."""
     return {node: (family, (place[0], port or own, *place[2:])) for node, (family, place, own) in places.items()}
-
-
-def states_in(text):
-    """"ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""
-    return set(text.rstrip("*~#!%$@^-").split("+")) | ({"NOT_RESPONDING"} if "*" in text else set())

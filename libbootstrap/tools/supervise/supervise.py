@@ -1,18 +1,15 @@
 """`slurm-bootstrap supervise`: runs srun as it is, and starts it again without the nodes that a failure has cost."""
 # SPDX-License-Identifier: Apache-2.0
-import errno
-import fcntl
 import os
 import signal
-import socket
 import sys
 import time
 from contextlib import suppress
 
-from children import start_program
-from job_nodes import ANSWERS, AT_ONCE, CLOSED_PORT, MISSING, UNUSABLE, Job, Question, ask_hosts, at_port, states_in
+from job_nodes import MISSING, UNUSABLE, Hosts, Job
+from one_start import Failure, Start, exit_status, say
 from srun_line import SrunLine
-from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_commands
+from step_choice import Refusal, ask_slurm, find_commands
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
@@ -22,133 +19,9 @@ LOOK_AT_JOB = 30  # seconds: with a step manager srun does not learn that a node
 LOOK_FOR_STEP = 1
 AGAIN = 10
 PATIENCE = 30  # seconds without a step
-END_OF_SRUN = 1
 END_OF_STEP = 2
-ANSWER_LIMIT = 3
 SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
-# A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues
-# the job.
-GUARD = """trap "" USR1 USR2
-while sleep 30; do
-  case $("$0" -o show node "$2") in *" State=DOWN"*) "$0" requeue "$3" || "$1" "$3" ;; esac
-done"""
 PROGRESS = 60  # seconds that count as progress where no file shows it
-
-
-def say(text):
-    with suppress(OSError):
-        os.write(2, f"slurm-bootstrap: {text}\n".encode("utf-8", "surrogateescape"))
-
-
-def exit_status(status):
-    """As a shell's."""
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-
-
-class Failure:
-    """`key` is the same for what fails again in the same way."""
-
-    def __init__(self, key, text, code, since):
-        self.key, self.text, self.code, self.since = key, text, code, since
-
-
-class Run:
-    """One start of srun."""
-
-    def __init__(self, words, environment, is_first, mask):
-        self.verdicts, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.verdicts.setblocking(False)
-        # SIGIO, for which watch() waits with all other signals.
-        fcntl.fcntl(self.verdicts, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(self.verdicts, fcntl.F_SETFL, fcntl.fcntl(self.verdicts, fcntl.F_GETFL) | os.O_ASYNC)
-        theirs.set_inheritable(True)
-        address = f"{theirs.fileno()}:{os.fstat(theirs.fileno()).st_ino}"
-        self.started = time.monotonic()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                if not is_first:
-                    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-                os.execvpe(words[0], words, {**environment, "SLURM_BOOTSTRAP_SUPERVISOR": address})
-            except OSError as error:
-                say(f"cannot start {words[0]}: {error.strerror}")
-            finally:
-                os._exit(127)
-        theirs.close()
-        self.status = self.failure = self.step = self.guard = None
-        self.has_plugin = self.is_ended_by_user = False
-
-    def read_verdict(self):
-        """What the plugin in srun sends: an empty message when the step begins, and the first failure."""
-        with suppress(BlockingIOError):
-            while True:
-                text = self.verdicts.recv(4096).decode("utf-8", "replace")
-                self.has_plugin = True
-                if text and self.failure is None:
-                    key, age, sentence = text.split("\t", 2)
-                    code = exit_status(int(key.rpartition(":")[2]))
-                    self.failure = Failure(key, sentence, code, time.monotonic() - int(age) / 1000)
-
-    def has_ended(self):
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = status
-                self.read_verdict()
-        return self.status is not None
-
-    def signal(self, number):
-        if not self.has_ended():
-            os.kill(self.pid, number)
-
-    def start_guard(self, slurm, job, nodes):
-        host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
-        node = next((node for node in nodes if node != host), None)
-        if host and node:
-            self.guard = start_program(
-                [slurm.srun, "--quiet", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0",
-                 "--gres=none", "--mpi=none", "--cpu-bind=none", "--input=none", f"--job-name={OWN_NAMES}guard",
-                 "sh", "-c", GUARD, slurm.scontrol, slurm.scancel, host, job], environment=environment_for_slurm())
-
-    def end_guard(self):
-        if self.guard and self.guard.pid:
-            os.kill(self.guard.pid, signal.SIGTERM)
-            self.guard.end(END_OF_SRUN)
-        self.guard = None
-
-    def end(self, slurm):
-        """srun waits for nodes that do not answer. scancel needs no node."""
-        if self.step:
-            with suppress(Refusal):
-                ask_slurm(slurm.scancel, self.step.name)
-        deadline = time.monotonic() + END_OF_SRUN
-        while not self.has_ended():
-            if time.monotonic() >= deadline:
-                os.kill(self.pid, signal.SIGKILL)
-            time.sleep(0.02)
-        self.verdicts.close()
-
-
-class Hosts:
-    """Which hosts of a step do not answer any more, and since when."""
-
-    def __init__(self, places):
-        self.places, self.order, self.question, self.asked = places, list(places), None, {}
-        self.known, self.silent = set(), {}
-
-    def look(self):
-        """The answers to the question before, and the next question. A host that never answered is behind a firewall."""
-        answers = self.question.answers() if self.question else {}
-        for node, since in self.asked.items():
-            if answers.get(node) in ANSWERS:
-                self.known.add(node)
-                self.silent.pop(node, None)
-            elif node in self.known:
-                self.silent.setdefault(node, since)
-        asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
-        self.asked = dict.fromkeys(asked, time.monotonic())
-        self.question = Question(at_port({node: self.places[node] for node in asked}, CLOSED_PORT))
 
 
 class Supervisor:
@@ -169,7 +42,7 @@ class Supervisor:
 
     def start(self, words, nodes):
         environment = {**self.environment, "BOOTSTRAP_RESTART_COUNT": str(self.count)}
-        self.run = Run(words, environment, self.count == 0, self.mask)
+        self.run = Start(words, environment, self.count == 0, self.mask)
         self.before = self.progress_seen()
         self.nodes, self.lost, self.hosts, self.not_before = nodes, {}, Hosts({}), 0.0
         self.next_look = self.run.started + LOOK_FOR_STEP
@@ -259,19 +132,14 @@ class Supervisor:
             return
         self.lost.update({node: "has left the job" for node in self.nodes if node not in self.job_nodes})
         self.lost.update({node: "does not answer" for node in self.hosts.silent})
-        fields = self.job.node_fields(self.job_nodes)
-        states = {node: states_in(one.get("State", "")) & UNUSABLE for node, one in fields.items()}
+        states = {node: one & UNUSABLE for node, one in self.job.node_states(self.job_nodes).items()}
         self.unusable = {node: " and ".join(sorted(one)) for node, one in states.items() if one}
         self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes if states.get(node, set()) & MISSING})
         if asks_slurmd:
-            # No step starts on a node without slurmd, also before Slurm knows.
             known = {*self.unusable, *self.hosts.silent}
-            places = at_port(self.job.places([node for node in self.job_nodes if node not in known]))
-            answers = ask_hosts(places, ANSWER_LIMIT)
-            deaf = {node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
-                    for node in places if answers.get(node) != 0}
+            deaf = self.job.without_slurmd([node for node in self.job_nodes if node not in known])
             self.unusable.update(deaf)
-            self.lost.update({node: why for node, why in deaf.items() if node in self.nodes and node not in self.lost})
+            self.lost = {**{node: why for node, why in deaf.items() if node in self.nodes}, **self.lost}
 
     def choose_nodes(self):
         """Those of the last start that are left, and spare ones; empty: there are too few."""
@@ -377,6 +245,7 @@ class Supervisor:
         overlaps = is_left and bool(self.lost) and not self.busy.intersection(chosen)
         self.count += 1
         left_out = sorted({*self.lost, *self.unusable})
+        is_empty = True
         with suppress(OSError):
             is_empty = os.path.samestat(os.fstat(0), os.stat("/dev/null"))
         say(f"restart {self.count} of {self.restarts}: {failure.text}; "

@@ -1,0 +1,111 @@
+"""One start of srun: the process, what its plugin tells, and the step that watches the host of the script."""
+# SPDX-License-Identifier: Apache-2.0
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections import namedtuple
+from contextlib import suppress
+
+from children import start_program
+from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm
+
+END_OF_SRUN = 1  # seconds
+# A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues
+# the job.
+GUARD = """trap "" USR1 USR2
+while sleep 30; do
+  case $("$0" -o show node "$2") in *" State=DOWN"*) "$0" requeue "$3" || "$1" "$3" ;; esac
+done"""
+
+# `key` is the same for what fails again in the same way.
+Failure = namedtuple("Failure", "key text code since")
+
+
+def say(text):
+    with suppress(OSError):
+        os.write(2, f"slurm-bootstrap: {text}\n".encode("utf-8", "surrogateescape"))
+
+
+def exit_status(status):
+    """As a shell's."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+class Start:
+    """Of srun; what it runs is a step."""
+
+    def __init__(self, words, environment, is_first, mask):
+        self.verdicts, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.verdicts.setblocking(False)
+        # SIGIO, for which watch() waits with all other signals.
+        fcntl.fcntl(self.verdicts, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(self.verdicts, fcntl.F_SETFL, fcntl.fcntl(self.verdicts, fcntl.F_GETFL) | os.O_ASYNC)
+        theirs.set_inheritable(True)
+        address = f"{theirs.fileno()}:{os.fstat(theirs.fileno()).st_ino}"
+        self.started = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+                if not is_first:
+                    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+                os.execvpe(words[0], words, {**environment, "SLURM_BOOTSTRAP_SUPERVISOR": address})
+            except OSError as error:
+                say(f"cannot start {words[0]}: {error.strerror}")
+            finally:
+                os._exit(127)
+        theirs.close()
+        self.status = self.failure = self.step = self.guard = None
+        self.has_plugin = self.is_ended_by_user = False
+
+    def read_verdict(self):
+        """What the plugin in srun sends: an empty message when the step begins, and the first failure."""
+        with suppress(BlockingIOError):
+            while True:
+                text = self.verdicts.recv(4096).decode("utf-8", "replace")
+                self.has_plugin = True
+                if text and self.failure is None:
+                    key, age, sentence = text.split("\t", 2)
+                    code = exit_status(int(key.rpartition(":")[2]))
+                    self.failure = Failure(key, sentence, code, time.monotonic() - int(age) / 1000)
+
+    def has_ended(self):
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = status
+                self.read_verdict()
+        return self.status is not None
+
+    def signal(self, number):
+        if not self.has_ended():
+            os.kill(self.pid, number)
+
+    def start_guard(self, slurm, job, nodes):
+        host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
+        node = next((node for node in nodes if node != host), None)
+        if host and node:
+            self.guard = start_program(
+                [slurm.srun, "--quiet", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0",
+                 "--gres=none", "--mpi=none", "--cpu-bind=none", "--input=none", f"--job-name={OWN_NAMES}guard",
+                 "sh", "-c", GUARD, slurm.scontrol, slurm.scancel, host, job], environment=environment_for_slurm())
+
+    def end_guard(self):
+        if self.guard and self.guard.pid:
+            os.kill(self.guard.pid, signal.SIGTERM)
+            self.guard.end(END_OF_SRUN)
+        self.guard = None
+
+    def end(self, slurm):
+        """srun waits for nodes that do not answer. scancel needs no node."""
+        if self.step:
+            with suppress(Refusal):
+                ask_slurm(slurm.scancel, self.step.name)
+        deadline = time.monotonic() + END_OF_SRUN
+        while not self.has_ended():
+            if time.monotonic() >= deadline:
+                os.kill(self.pid, signal.SIGKILL)
+            time.sleep(0.02)
+        self.verdicts.close()
