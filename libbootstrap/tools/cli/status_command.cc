@@ -50,8 +50,7 @@ int become_python(const char* script, const std::vector<std::string>& words) {
   std::array<char, HOST_NAME_MAX + 1> host{};
   (void)::gethostname(host.data(), host.size() - 1);
   if (failure != ENOENT) return complain(cat({"cannot run python3 on ", host.data(), ": ", std::strerror(failure)}));
-  return complain(
-      cat({"looked for python3 on ", host.data(), ", which has none; this command needs Python 3.6 or newer"}));
+  return complain(cat({"looked for python3 on ", host.data(), ", which has none; it needs Python 3.6 or newer"}));
 }
 
 int status_command(const StatusOptions& options) {
@@ -72,7 +71,7 @@ struct WhereOptions {
 };
 
 struct SuperviseOptions {
-  std::uint32_t restarts = 3;
+  std::string restarts = "3";
   std::chrono::seconds grace{30};
   std::string progress;
   bool requeue = false;
@@ -177,7 +176,7 @@ void add_supervise(CLI::App& app, int& status) {
     const char* const preload = std::getenv("LD_PRELOAD");
     std::vector<std::string> words{"supervise",
                                    own_path(),
-                                   std::to_string(options->restarts),
+                                   options->restarts,
                                    std::to_string(options->grace.count()),
                                    options->progress,
                                    options->requeue ? "requeue" : "-",

@@ -54,24 +54,16 @@ class Question:
         return self.found
 
 
-def ask_hosts(places, seconds):
-    """Some after the others: a process has 1,024 descriptors."""
-    found, nodes = {}, list(places)
-    for at in range(0, len(nodes), AT_ONCE):
-        found.update(Question({node: places[node] for node in nodes[at:at + AT_ONCE]}).answers(seconds))
-    return found
-
-
 class Hosts:
     """Which hosts of a step do not answer any more, and since when."""
 
     def __init__(self, places):
-        self.places, self.order, self.question, self.asked = places, list(places), None, {}
+        self.places, self.order, self.question, self.asked = places, list(places), Question({}), {}
         self.known, self.silent = set(), {}
 
     def look(self):
         """The answers to the question before, and the next question. A host that never answered is behind a firewall."""
-        answers = self.question.answers() if self.question else {}
+        answers = self.question.answers()
         for node, since in self.asked.items():
             if answers.get(node) in ANSWERS:
                 self.known.add(node)
@@ -80,23 +72,17 @@ class Hosts:
                 self.silent.setdefault(node, since)
         asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
         self.asked = dict.fromkeys(asked, time.monotonic())
-        self.question = Question(at_port({node: self.places[node] for node in asked}, CLOSED_PORT))
+        self.question = Question({node: self.places[node] for node in asked})
 
 
 def fields_in(line):
     return dict(reversed(re.findall(r"(?:^| )([\w:]+)=([^ ]*)", line)))  # the first one of a name counts
 
 
-class Step:
-    def __init__(self, line):
-        fields = fields_in(line)
-        self.name = line.partition(" ")[0].partition("=")[2]
-        self.nodes = fields.get("NodeList", "")
-        self.is_ours = fields.get("Name", "").startswith(OWN_NAMES)
-        self.host, _, self.pid = fields.get("SrunHost:Pid", "").rpartition(":")
-
-    def is_of_srun(self, pid):
-        return self.pid == str(pid) and self.host.partition(".")[0] == os.uname()[1].partition(".")[0]
+def srun_of_step(step):
+    """(host, process)"""
+    host, _, pid = step.get("SrunHost:Pid", "").rpartition(":")
+    return host.partition(".")[0], pid
 
 
 class Job:
@@ -115,39 +101,39 @@ class Job:
         return fields.get("JobState", ""), self.expand(fields.get("NodeList", "").replace("(null)", ""))
 
     def steps(self):
-        """Those of the user's srun. Without an answer none: slurmctld answers "not found" where there is none, too."""
+        """The nodes of the user's steps by their ids, and the ids by host and process of srun. Without an answer none:
+        slurmctld answers "not found" where there is none, too."""
+        text = ""
         with suppress(Refusal):
-            lines = self.ask("-o", "show", "step", self.number).split("\n")
-            return [step for step in map(Step, lines) if step.name.rpartition(".")[2].isdigit() and not step.is_ours]
-        return []
+            text = self.ask("-o", "show", "step", self.number)
+        steps = [step for step in map(fields_in, text.split("\n")) if re.search(r"\.\d+$", step.get("StepId", ""))]
+        steps = [step for step in steps if not step.get("Name", "").startswith(OWN_NAMES)]
+        return {step["StepId"]: step.get("NodeList", "") for step in steps}, {srun_of_step(step): step["StepId"] for step in steps}
 
     def node_states(self, nodes):
         """By node: "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""
-        texts = {node: fields.get("State", "") for node, fields in self.node_fields(nodes).items()}
-        return {node: set(re.split(r"\W+", text)) | ({"NOT_RESPONDING"} if "*" in text else set()) for node, text in texts.items()}
+        found = self.node_fields(nodes).items()
+        return {node: set(re.split(r"\W+", fields["State"].replace("*", "+NOT_RESPONDING"))) for node, fields in found}
 
     def without_slurmd(self, nodes):
         """No step starts on them, also before Slurm knows."""
-        places = at_port(self.places(nodes))
-        answers = ask_hosts(places, ANSWER_LIMIT)
-        return {node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
-                for node in places if answers.get(node) != 0}
+        found = {}
+        for at in range(0, len(nodes), AT_ONCE):
+            places = self.places(nodes[at:at + AT_ONCE])
+            answers = Question(places).answers(ANSWER_LIMIT)
+            found.update({node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
+                          for node in places if answers.get(node) != 0})
+        return found
 
     def node_fields(self, nodes):
         lines = self.ask("-o", "show", "node", ",".join(nodes)).split("\n") if nodes else []
         return {fields["NodeName"]: fields for fields in map(fields_in, lines) if "NodeName" in fields}
 
-    def places(self, nodes):
-        """Where their hosts are reached; a node whose address this host does not know is not asked."""
+    def places(self, nodes, port=0):
+        """Where their hosts are reached, at a port or that of slurmd. A node is not asked whose address is not known here."""
         found = {}
         for node, fields in self.node_fields(nodes).items():
             with suppress(OSError):
-                address = fields.get("NodeAddr", node)
-                family, _, _, _, place = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)[0]
-                found[node] = (family, place, int(fields.get("Port", SLURMD_PORT)))
+                family, _, _, _, place = socket.getaddrinfo(fields.get("NodeAddr", node), None, type=socket.SOCK_STREAM)[0]
+                found[node] = (family, (place[0], port or int(fields.get("Port", SLURMD_PORT)), *place[2:]))
         return found
-
-
-def at_port(places, port=0):
-    """`port`: 0: that of slurmd."""
-    return {node: (family, (place[0], port or own, *place[2:])) for node, (family, place, own) in places.items()}

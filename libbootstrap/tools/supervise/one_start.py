@@ -102,7 +102,7 @@ class Start:
         """srun waits for nodes that do not answer. scancel needs no node."""
         if self.step:
             with suppress(Refusal):
-                ask_slurm(slurm.scancel, self.step.name)
+                ask_slurm(slurm.scancel, self.step)
         deadline = time.monotonic() + END_OF_SRUN
         while not self.has_ended():
             if time.monotonic() >= deadline:

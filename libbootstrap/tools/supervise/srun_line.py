@@ -10,10 +10,10 @@ REFUSED = (
     ("", ":", "the parts of a heterogeneous step are not started again; use one component"),
     ("", "--het-group", "the parts of a heterogeneous job are not started again; use a job of one component"),
     ("", "--async", "srun does not wait for the step; leave --async out"),
-    ("-Z", "--no-allocate", "Slurm knows no such step; leave --no-allocate out"),
     ("-r", "--relative", "the numbers of nodes change when one is lost; leave --relative out"),
     ("-w", "--nodelist", "a lost node could not be replaced; leave the list out: the nodes of the first start are kept"),
-    ("-F", "--nodefile", "a lost node could not be replaced; leave the file out: the nodes of the first start are kept"))
+    ("-F", "--nodefile", "a lost node could not be replaced; leave the file out: the nodes of the first start are kept"),
+    ("", "SLURM_HOSTFILE", "a lost node could not be replaced; unset it"))
 
 
 class SrunLine:
@@ -42,10 +42,8 @@ class SrunLine:
         if not job or any(value != job for value in self.values("", "--jobid")):
             raise Refusal("supervise restarts a step of its own job; start it in the script of sbatch, or in the shell of salloc", 2)
         for short, name, why in REFUSED:
-            if self.values(short, name):
+            if self.values(short, name) or os.environ.get(name):
                 raise Refusal(f"cannot repeat a line of srun with {name}: {why}", 2)
-        if os.environ.get("SLURM_HOSTFILE"):
-            raise Refusal("cannot repeat a line of srun with SLURM_HOSTFILE: a lost node could not be replaced; unset it", 2)
         if not self.values("-N", "--nodes"):
             raise Refusal("srun would take all nodes of the job, and none would be spare; add -N with the nodes of the training", 2)
         if not self.values("-n", "--ntasks") and not self.values("", "--ntasks-per-node"):

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 
-from job_nodes import MISSING, UNUSABLE, Hosts, Job
+from job_nodes import CLOSED_PORT, MISSING, UNUSABLE, Hosts, Job
 from one_start import Failure, Start, exit_status, say
 from srun_line import SrunLine
 from step_choice import Refusal, ask_slurm, find_commands
@@ -65,17 +65,14 @@ class Supervisor:
                 self.pass_on(found)
             self.run.read_verdict()
             if self.run.is_ended_by_user:
-                self.next_look = time.monotonic() + LOOK_AT_JOB
-                continue
-            if time.monotonic() >= self.next_look:
+                self.next_look = self.not_before = time.monotonic() + LOOK_AT_JOB
+            elif time.monotonic() >= self.next_look:
                 self.look()
             if time.monotonic() >= self.ends_at() and not self.run.has_ended() and self.is_to_end():
                 return
 
     def ends_at(self):
         """When the grace of the first failure is over."""
-        if self.run.is_ended_by_user:
-            return float("inf")
         since = list(self.hosts.silent.values()) if not self.is_left_to_slurm else []
         if self.run.failure:
             since.append(self.run.failure.since)
@@ -88,11 +85,12 @@ class Supervisor:
         now = time.monotonic()
         self.next_look = now + LOOK_FOR_STEP
         if self.run.step is None:
-            self.run.step = next((step for step in self.job.steps() if step.is_of_srun(self.run.pid)), None)
+            steps, numbers = self.job.steps()
+            self.run.step = numbers.get((os.uname()[1].partition(".")[0], str(self.run.pid)))
             if self.run.step:
                 with suppress(Refusal):
-                    self.nodes = self.job.expand(self.run.step.nodes)
-                    self.hosts = Hosts(self.job.places(self.nodes))
+                    self.nodes = self.job.expand(steps[self.run.step])
+                    self.hosts = Hosts(self.job.places(self.nodes, CLOSED_PORT))
                 self.run.start_guard(self.slurm, self.job.number, self.nodes)
             elif now >= self.run.started + PATIENCE and not self.has_told:
                 self.has_told = True
@@ -146,8 +144,8 @@ class Supervisor:
         excluded = [node for one in self.line.excluded() for node in self.job.expand(one)]
         usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
         kept = [node for node in self.nodes if node in usable]
-        others = [step for step in self.job.steps() if step.name != (self.run.step and self.run.step.name)]
-        self.busy = {node for step in others for node in self.job.expand(step.nodes)}
+        steps = self.job.steps()[0]
+        self.busy = {node for step in steps if step != self.run.step for node in self.job.expand(steps[step])}
         spare = sorted((node for node in usable if node not in kept), key=lambda node: node in self.busy)
         chosen = kept + spare[:max(0, len(self.nodes) - len(kept))]
         return chosen if len(chosen) == len(self.nodes) else []
@@ -163,13 +161,11 @@ class Supervisor:
             return Failure(None, self.describe_lost(), run.failure.code if run.failure else 0, since)
         if run.failure:
             return run.failure
-        if status is not None and os.WIFSIGNALED(status):
-            text = f"srun was killed by signal {os.WTERMSIG(status)}"
-            return Failure(text, text, exit_status(status), time.monotonic())
-        code = exit_status(status)
-        if code == 0 or run.has_plugin or code > 128:
-            return None
-        text = f"srun ended with exit code {code}"
+        code, text = exit_status(status), f"srun was killed by signal {os.WTERMSIG(status)}"
+        if not os.WIFSIGNALED(status):
+            if code == 0 or run.has_plugin or code > 128:
+                return None
+            text = f"srun ended with exit code {code}"
         return Failure(text, text, code, time.monotonic())
 
     def reason_to_stop(self, failure):
@@ -190,25 +186,17 @@ class Supervisor:
     def wait_for_end_of_step(self):
         """Whether the step is still there. Slurm keeps it, and what it holds, until a lost node is DOWN."""
         deadline = time.monotonic() + (0 if self.lost else END_OF_STEP)
-        while self.run.step and any(step.name == self.run.step.name for step in self.job.steps()):
+        while self.run.step in self.job.steps()[0]:
             if time.monotonic() >= deadline:
                 return True
             time.sleep(0.1)
         return False
 
-    def stop(self, failure, why):
-        """The exit status: that of the task that failed first."""
-        say(f"{failure.text}; not restarted: {why}")
-        return failure.code or exit_status(self.run.status) or 1
-
     def requeue(self):
-        if not self.requeues:
-            return "; submit the job again, or let --requeue do it"
         try:
-            ask_slurm(self.slurm.scontrol, "requeue", self.job.number)
+            return ask_slurm(self.slurm.scontrol, "requeue", self.job.number) or "; the job is requeued"
         except Refusal as refusal:
             return f"; {refusal}"
-        return "; the job is requeued"
 
     def judge(self):
         """After watch(): an exit status, or None where srun was started again."""
@@ -237,10 +225,12 @@ class Supervisor:
             return code
         chosen, why = self.choose_nodes(), self.reason_to_stop(failure)
         run.end(self.slurm)
+        if not why and not chosen:
+            why = f"the job has no {len(self.nodes)} nodes left"
+            why += self.requeue() if self.requeues else "; submit the job again, or let --requeue do it"
         if why:
-            return self.stop(failure, why)
-        if not chosen:
-            return self.stop(failure, f"the job has no {len(self.nodes)} nodes left" + self.requeue())
+            say(f"{failure.text}; not restarted: {why}")
+            return failure.code or exit_status(run.status) or 1
         is_left = self.wait_for_end_of_step()
         overlaps = is_left and bool(self.lost) and not self.busy.intersection(chosen)
         self.count += 1

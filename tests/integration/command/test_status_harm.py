@@ -111,7 +111,7 @@ def test_a_node_without_python(site, ranks):
         assert look(site, ranks.id).first == "node002 (ranks 2-3) did not answer"
         done = status(site, ranks.id, node="node002", env={"PATH": "/usr/bin:/bin"})
         assert done.returncode == 1
-        assert done.stderr == "slurm-bootstrap: looked for python3 on node002, which has none; this command needs Python 3.6 or newer\n"
+        assert done.stderr == "slurm-bootstrap: looked for python3 on node002, which has none; it needs Python 3.6 or newer\n"
     finally:
         site.run(["umount", python], user="root", node="node002")
 

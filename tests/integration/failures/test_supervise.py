@@ -174,6 +174,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_not_restarted(site, case):
     options, orders, what, sentence, status, starts = CASES[case]
@@ -187,6 +188,7 @@ def test_what_is_not_restarted(site, case):
     site.idle()
 
 
+@pytest.mark.full
 def test_scancel_of_the_job_ends_it(site):
     job, folder = site.supervise(PROGRESSES, 3, 2, "9 9 exit 9")
     wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 2, 60, text_of(folder))
@@ -195,11 +197,12 @@ def test_scancel_of_the_job_ends_it(site):
     assert ours(text_of(folder)) == ["got SIGTERM, as srun does; there is no restart from now on"], text_of(folder)
 
 
+@pytest.mark.full
 def test_a_signal_goes_on_to_the_step_and_ctrl_c_reaches_it_once(site):
     """What a terminal sends, srun has got already."""
-    rank = "import signal, sys, time; signal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True)); print('up', flush=True); " \
-           "[time.sleep(1) for _ in range(600)]"  # fmt: skip
-    line = f"salloc -N2 --ntasks-per-node=1 bash -c 'slurm-bootstrap supervise -- srun -N2 -n2 python3 -c \"{rank}\"; echo status $?'"
+    rank = site.cluster.write_home("signal.py", "import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
+                                   "print('up', flush=True)\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
+    line = f"salloc -N2 --ntasks-per-node=1 bash -c 'slurm-bootstrap supervise -- srun -N2 -n2 python3 {rank}; echo status $?'"
     shell = site.cluster.start(["script", "-qec", line, "/home/alice/typed"], stdin=-1, stdout=-3)
 
     def seen():
