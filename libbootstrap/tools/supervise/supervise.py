@@ -20,6 +20,7 @@ LOOK_FOR_STEP = 1
 AGAIN = 10
 PATIENCE = 30  # seconds without a step
 END_OF_STEP = 2
+OF_SCANCEL = 137  # srun's status then
 SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
 PROGRESS = 60  # seconds that count as progress where no file shows it
 
@@ -163,7 +164,7 @@ class Supervisor:
             return run.failure
         code, text = exit_status(status), f"srun was killed by signal {os.WTERMSIG(status)}"
         if not os.WIFSIGNALED(status):
-            if code == 0 or run.has_plugin or code > 128:
+            if code == 0 or run.has_plugin or code == OF_SCANCEL:
                 return None
             text = f"srun ended with exit code {code}"
         return Failure(text, text, code, time.monotonic())
@@ -235,13 +236,11 @@ class Supervisor:
         overlaps = is_left and bool(self.lost) and not self.busy.intersection(chosen)
         self.count += 1
         left_out = sorted({*self.lost, *self.unusable})
-        is_empty = True
-        with suppress(OSError):
-            is_empty = os.path.samestat(os.fstat(0), os.stat("/dev/null"))
+        has_input = self.count == 1 and os.path.realpath("/proc/self/fd/0") != "/dev/null"
         say(f"restart {self.count} of {self.restarts}: {failure.text}; "
             f"{'without ' + ', '.join(left_out) if left_out else 'on the same nodes'}; "
             f"{time.monotonic() - failure.since:.1f} s lost"
-            + ("; standard input is empty from now on" if self.count == 1 and not is_empty else ""))
+            + ("; standard input is empty from now on" if has_input else ""))
         self.start(self.line.again(chosen, left_out, overlaps), chosen)
         return None
 

@@ -203,7 +203,7 @@ def test_a_signal_goes_on_to_the_step_and_ctrl_c_reaches_it_once(site):
     rank = site.cluster.write_home("signal.py", "import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
                                    "print('up', flush=True)\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
     line = f"salloc -N2 --ntasks-per-node=1 bash -c 'slurm-bootstrap supervise -- srun -N2 -n2 python3 {rank}; echo status $?'"
-    shell = site.cluster.start(["script", "-qec", line, "/home/alice/typed"], stdin=-1, stdout=-3)
+    shell = site.cluster.start(["script", "-qefc", line, "/home/alice/typed"], stdin=-1, stdout=-3)
 
     def seen():
         path = site.cluster.home / "typed"
@@ -352,7 +352,7 @@ def test_a_training_ends_with_the_same_loss_after_each_kind_of_failure(site, cam
     rows, same, runs = [], 0, 0
     for kind in campaign.each(KINDS):
         results = [train(site, kind) for _ in range(campaign.size(5, 1))]
-        control = train(site, kind, "", 60)
+        control = train(site, kind, "", 40)
         same += sum(loss == undisturbed for loss, *_ in results)
         runs += len(results)
         seconds = [f"{took:.1f}" if took else "none" for _, took, _, _ in results]
