@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "core/util/text.h"
 #include "probe/files.h"
+#include "probe/read_gpus.h"
 
 namespace bootstrap {
 namespace {
@@ -87,6 +89,53 @@ std::vector<std::string> device_files_of(const std::vector<Gpu>& gpus) {
     if (!gpu.device.empty()) paths.push_back(gpu.device);
   }
   return paths.empty() ? nvidia_device_files() : paths;
+}
+
+std::vector<Gpu> OwnGpus::own_gpus() const {
+  std::vector<Gpu> gpus;
+  for (const auto index : own) gpus.push_back(index == kNotKnown ? Gpu() : of_node[index]);
+  return gpus;
+}
+
+CpuSet OwnGpus::cores_near() const {
+  CpuSet near;
+  for (const auto& gpu : own_gpus()) near = near | gpu.near;
+  return near;
+}
+
+OwnGpus find_own_gpus(const Environment& environment, const Place* place) {
+  const auto list = read_visible_gpus(environment);
+  auto all = read_gpus();
+  const auto vendor = list ? list->kind->vendor : all.empty() ? GpuVendor::kNvidia : all.front().vendor;
+  OwnGpus gpus{gpus_of(all, vendor), {}, {}};
+  const auto& of_node = gpus.of_node;
+  if (of_node.empty()) {
+    for (auto& file : nvidia_device_files()) gpus.of_node.push_back({.device = std::move(file)});
+  }
+  std::vector<std::uint32_t> open;
+  for (std::uint32_t i = 0; i < of_node.size(); ++i) {
+    if (try_device(of_node[i].device) == GpuVisibility::Access::kOpen) open.push_back(i);
+  }
+  if (!list && !has_users_hip_list(environment)) gpus.usable = open;
+  for (const auto& entry : list ? list->entries : std::vector<std::string>()) {
+    const auto index = parse_unsigned(entry, kMaxGpus);
+    const auto named = std::find_if(of_node.begin(), of_node.end(),
+                                    [&](auto& gpu) { return !gpu.uuid.empty() && gpu_uuid(entry) == gpu.uuid; });
+    auto& found = gpus.usable.emplace_back(OwnGpus::kNotKnown);
+    if (index && *index < open.size()) found = open[*index];
+    if (named != of_node.end()) found = static_cast<std::uint32_t>(named - of_node.begin());
+  }
+  const auto told = environment.get(environment.has(kGroupVariable) ? kGroupVariable : kGpuVariable);
+  if (told || place == nullptr || gpus.usable.empty()) {
+    for (const auto word : split(told.value_or(""), ',')) {
+      const auto ordinal = parse_unsigned(word);
+      if (ordinal && *ordinal < gpus.usable.size()) gpus.own.push_back(gpus.usable[*ordinal]);
+    }
+  } else {
+    gpus.own = gpus.usable;
+    if (place->local_size > 1) gpus.own = {gpus.usable[place->local_rank % gpus.usable.size()]};
+  }
+  return gpus;
 }
 
 }  // namespace bootstrap

@@ -31,6 +31,23 @@ std::vector<std::string> nvidia_device_files();
 // The device files of these GPUs, in their order; nvidia_device_files() if no path is known.
 std::vector<std::string> device_files_of(const std::vector<Gpu>& gpus);
 
+// The GPUs of the node, and what this task can use of them, as indices. The vendor's library counts the GPUs that the
+// task can open, and shows those of the list.
+struct OwnGpus {
+  static constexpr std::uint32_t kNotKnown = UINT32_MAX;
+
+  std::vector<Gpu> of_node;
+  std::vector<std::uint32_t> usable;  // by entry of the list; kNotKnown: a GPU whose place is not known
+  std::vector<std::uint32_t> own;     // empty: none is
+
+  std::vector<Gpu> own_gpus() const;
+  CpuSet cores_near() const;
+};
+
+// Those that the task was told are its own. Where it was told nothing, and `place` is given: all of them if it is alone
+// on its node, else the entry of its local rank.
+OwnGpus find_own_gpus(const Environment& environment, const Place* place = nullptr);
+
 std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths);
 
 // Finds a function of a library that dlopen(3) has opened.

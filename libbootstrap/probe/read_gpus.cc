@@ -3,6 +3,7 @@
 #include "probe/read_gpus.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -29,6 +30,16 @@ void add_place(Gpu& gpu, const FileTree& tree) {
   auto package = tree.read_cpus(folder + "package_cpus_list");
   if (package.empty()) package = tree.read_cpus(folder + "core_siblings_list");  // before Linux 5.3
   if (near.is_within(package)) gpu.package = package;
+}
+
+// Frontier and LUMI: a GPU is at one L3 cache of its NUMA node, and the firmware does not say at which. The order is that
+// of their user guides, and hwloc has the same since 2.8.
+void add_l3_of_ex235a(Gpu& gpu, const FileTree& tree) {
+  constexpr std::array<std::string_view, 8> kBuses{"d1", "d6", "c9", "ce", "d9", "de", "c1", "c6"};
+  const auto* const bus = std::find(kBuses.begin(), kBuses.end(), gpu.pci.substr(gpu.pci.find(':') + 1, 2));
+  if (bus == kBuses.end()) return;
+  const auto cpu = std::to_string(8 * (bus - kBuses.begin()));
+  gpu.l3 = tree.read_cpus(cat({"/sys/devices/system/cpu/cpu", cpu, "/cache/index3/shared_cpu_list"})) & gpu.near;
 }
 
 // Lines of NVIDIA's driver such as "Model: \t\t NVIDIA H100". Returns false for a GPU that the administrator excluded
@@ -92,7 +103,12 @@ std::vector<Gpu> read_gpus(const std::string& root) {
     return std::tuple(one.pci.size(), std::string_view(one.pci)) <
            std::tuple(other.pci.size(), std::string_view(other.pci));
   });
-  for (auto& gpu : gpus) add_place(gpu, tree);
+  const bool has_amd = !gpus_of(gpus, GpuVendor::kAmd).empty();
+  const bool is_ex235a = has_amd && tree.read("/sys/class/dmi/id/board_name") == "HPE CRAY EX235A";
+  for (auto& gpu : gpus) {
+    add_place(gpu, tree);
+    if (is_ex235a) add_l3_of_ex235a(gpu, tree);
+  }
   return gpus;
 }
 

@@ -321,6 +321,8 @@ int decide_step(spank_t spank) {
   auto numbers = read_numbers(spank, environment);
   if (!numbers && is_async(own_command_line())) numbers = pending_numbers(environment);
   if (!numbers) return kAccepted;
+  const auto bound = binding_to_keep(environment, own_command_line());
+  if (!bound.empty()) set_variable(kCpuBindVariable, cat({to_string(numbers->id()), " ", bound}));
   const auto choice = user_choice(environment);
   const auto collected = collect_settings(environment);
   Answers answers;

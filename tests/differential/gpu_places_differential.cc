@@ -11,20 +11,22 @@
 #include <utility>
 
 #include "fake_machine.h"
+#include "core/util/records.h"
 #include "probe/read_gpus.h"
 
 namespace bootstrap {
 namespace {
 
-// Before hwloc is first used: its plugins talk to X servers and start OpenCL.
-const bool kHasNoPlugins = ::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1) == 0;
+// Before hwloc is first used: its plugins talk to X servers and start OpenCL, and x86 is this machine's own.
+const bool kHasNoPlugins =
+    ::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1) == 0 && ::setenv("HWLOC_COMPONENTS", "-x86", 1) == 0;
 
 // What is compared, as text: by PCI address of each GPU the CPUs that are near, and those of its package.
 using Seen = std::map<std::string, std::pair<std::string, std::string>>;
 
 Seen seen_by_us(const std::vector<Gpu>& gpus) {
   Seen seen;
-  for (const auto& gpu : gpus) seen[gpu.pci] = {gpu.near.to_list(), gpu.package.to_list()};
+  for (const auto& gpu : gpus) seen[gpu.pci] = {(gpu.l3.empty() ? gpu.near : gpu.l3).to_list(), gpu.package.to_list()};
   return seen;
 }
 
@@ -36,7 +38,7 @@ std::string list_of(hwloc_const_bitmap_t cpus) {
 
 bool is_gpu(const hwloc_obj_t device) {
   const auto& pci = device->attr->pcidev;
-  return pci.vendor_id == 0x10de ? pci.class_id >> 8 == 0x03 : pci.vendor_id == 0x1002 && pci.class_id == 0x0380;
+  return pci.vendor_id == 0x10de ? pci.class_id >> 8 == 0x03 : pci.class_id == 0x0380;
 }
 
 // Uses only hwloc's own functions and bitmaps.
@@ -48,13 +50,14 @@ Seen seen_by_hwloc(hwloc_topology_t topology) {
     char address[32];
     (void)std::snprintf(address, sizeof address, "%04x:%02x:%02x.%x", pci.domain, pci.bus, pci.dev, pci.func);
     auto* const around = hwloc_get_non_io_ancestor_obj(topology, device);
-    if (around->type == HWLOC_OBJ_MACHINE) {
+    if (around->type == HWLOC_OBJ_MACHINE && hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE) > 1) {
       seen[address] = {};
       continue;
     }
     const auto* package = around;
     while (package != nullptr && package->type != HWLOC_OBJ_PACKAGE) package = package->parent;
-    seen[address] = {list_of(around->cpuset), package == nullptr ? "" : list_of(package->cpuset)};
+    const auto near = list_of(around->cpuset);
+    seen[address] = {near, package == nullptr ? near : list_of(package->cpuset)};
   }
   return seen;
 }
@@ -100,6 +103,52 @@ void add_memory(const FakeMachine& machine, std::uint32_t node, const CpuSet& cp
   machine.write("/sys/devices/system/node/node" + number + "/meminfo", "Node " + number + " MemTotal: 1048576 kB\n");
 }
 
+void add_pci_files(const FakeMachine& machine, const std::string& pci, const CpuSet& near,
+                   std::string config = std::string(64, '\0')) {
+  const auto folder = "/sys/bus/pci/devices/" + pci + "/";
+  for (const auto* const name : {"device", "subsystem_vendor", "subsystem_device"}) machine.write(folder + name, "0x1\n");
+  machine.write(folder + "local_cpus", mask_of(near));
+  machine.write(folder + "config", config);
+}
+
+void add_caches(const FakeMachine& machine, const KnownNode& node) {
+  for (const auto& l3 : node.l3) {
+    for (const auto cpu : l3.members()) {
+      const auto folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+      machine.write(folder + "shared_cpu_map", mask_of(l3));
+      machine.write(folder + "level", "3\n");
+      machine.write(folder + "type", "Unified\n");
+      machine.write(folder + "size", "32768K\n");
+    }
+  }
+}
+
+// InfiniBand, or the network alone, by its name.
+void add_card(const FakeMachine& machine, const KnownCard& card) {
+  machine.add_pci_device(card.pci, "0x15b3", "0x020000", "-1");
+  add_pci_files(machine, card.pci, card.near);
+  const auto kind = card.name.starts_with("mlx5") ? "/sys/class/infiniband/" : "/sys/class/net/";
+  machine.write("/sys/devices/pci/" + card.pci + "/vendor", "");
+  machine.link(kind + card.name + "/device", "../../../devices/pci/" + card.pci);
+}
+
+// A bridge in front of these buses of a domain, "0000:18-1b", on the bus before them.
+void add_switch(const FakeMachine& machine, const KnownNode& node, const std::string& range) {
+  const auto first = std::stoi(range.substr(5, 2), nullptr, 16), last = std::stoi(range.substr(8, 2), nullptr, 16);
+  std::string config(64, '\0');
+  config[0x0e] = 1;  // header of a bridge (PCI-to-PCI bridge specification)
+  config[0x18] = static_cast<char>(first - 1), config[0x19] = static_cast<char>(first);
+  config[0x1a] = static_cast<char>(last);
+  CpuSet near = node.cpus;
+  for (const auto& gpu : node.gpus) {
+    const auto bus = std::stoi(gpu.pci.substr(5, 2), nullptr, 16);
+    if (gpu.pci.substr(0, 4) == range.substr(0, 4) && first <= bus && bus <= last) near = gpu.near;
+  }
+  const auto pci = cat({range.substr(0, 5), to_hex(static_cast<std::uint64_t>(first - 1), 2), ":1f.0"});
+  machine.add_pci_device(pci, "0x1000", "0x060400", "-1");
+  add_pci_files(machine, pci, near, config);
+}
+
 // The files that only hwloc reads.
 void add_what_hwloc_reads(const FakeMachine& machine, const KnownNode& node) {
   const std::string cpu_folder = "/sys/devices/system/cpu/";
@@ -107,14 +156,13 @@ void add_what_hwloc_reads(const FakeMachine& machine, const KnownNode& node) {
   for (const auto& [number, package] : node.packages) {
     for (const auto cpu : package.members()) {
       const auto folder = cpu_folder + "cpu" + std::to_string(cpu) + "/topology/";
-      CpuSet alone;
-      alone.add(cpu);
+      const auto core = node.core_of(cpu);
       machine.write(folder + "physical_package_id", std::to_string(number) + "\n");
       machine.write(folder + "package_cpus", mask_of(package));
       machine.write(folder + "core_siblings", mask_of(package));
-      machine.write(folder + "core_cpus", mask_of(alone));
-      machine.write(folder + "thread_siblings", mask_of(alone));
-      machine.write(folder + "core_id", std::to_string(cpu) + "\n");
+      machine.write(folder + "core_cpus", mask_of(core));
+      machine.write(folder + "thread_siblings", mask_of(core));
+      machine.write(folder + "core_id", std::to_string(core.first()) + "\n");
     }
   }
   std::vector<std::uint32_t> nodes;
@@ -123,13 +171,10 @@ void add_what_hwloc_reads(const FakeMachine& machine, const KnownNode& node) {
     add_memory(machine, number, cpus);
   }
   machine.write("/sys/devices/system/node/online", write_ranges(nodes) + "\n");
-  for (const auto& gpu : node.gpus) {
-    const auto folder = "/sys/bus/pci/devices/" + gpu.pci + "/";
-    for (const auto* const name : {"device", "subsystem_vendor", "subsystem_device"})
-      machine.write(folder + name, "0x1\n");
-    machine.write(folder + "local_cpus", mask_of(gpu.near.empty() ? node.cpus : gpu.near));
-    machine.write(folder + "config", std::string(64, '\0'));
-  }
+  for (const auto& gpu : node.gpus) add_pci_files(machine, gpu.pci, gpu.near.empty() ? node.cpus : gpu.near);
+  add_caches(machine, node);
+  for (const auto& card : node.cards) add_card(machine, card);
+  for (const auto& one : node.switches) add_switch(machine, node, one);
 }
 
 TEST(GpuPlaces, OfKnownNodesAreTheSame) {
@@ -138,6 +183,54 @@ TEST(GpuPlaces, OfKnownNodesAreTheSame) {
     const FakeMachine machine(node);
     add_what_hwloc_reads(machine, node);
     EXPECT_EQ(seen_by_hwloc(HwlocOf(machine.root()).get()), seen_by_us(read_gpus(machine.root()))) << name;
+  }
+}
+
+// A container may hide the name of the board: both then know the NUMA node and no more.
+TEST(GpuPlaces, WithoutTheNameOfTheBoardAreTheSame) {
+  const auto node = known_node("eight-gpu-two-per-numa");
+  const FakeMachine machine(node);
+  add_what_hwloc_reads(machine, node);
+  machine.remove("/sys/class/dmi");
+  const auto ours = seen_by_us(read_gpus(machine.root()));
+  EXPECT_EQ(seen_by_hwloc(HwlocOf(machine.root()).get()), ours);
+  EXPECT_EQ(ours.at("0000:d1:00.0").first, "0-15,64-79");
+}
+
+std::string output_of(const std::string& line) {
+  std::string text;
+  auto* const program = ::popen(line.c_str(), "r");
+  for (char part[4096]; std::fgets(part, sizeof part, program) != nullptr;) text += part;
+  return ::pclose(program) == 0 ? text : "failed";
+}
+
+// `near --topology` finds in hwloc's file of a known node what the table says, and the mapping that goes with it.
+TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
+  for (const auto& name : names_of_known_nodes()) {
+    const auto node = known_node(name);
+    if (node.gpus.empty()) continue;
+    const FakeMachine machine(node);
+    add_what_hwloc_reads(machine, node);
+    const char* const kept = std::getenv("KNOWN_NODES_XML");  // a folder, to try them by hand
+    const auto file = cat({kept == nullptr ? machine.root() : std::string(kept), "/", name, ".xml"});
+    ASSERT_EQ(hwloc_topology_export_xml(HwlocOf(machine.root()).get(), file.c_str(), 0), 0);
+    for (const std::size_t tasks : {1, 2, 4, 8}) {
+      const auto groups = groups_of_gpus(node.gpus, tasks);
+      NearRequest request{.places = std::vector<CpuSet>(tasks), .allowed = node.cpus, .is_exclusive = true};
+      for (std::size_t task = 0; task < tasks; ++task) {
+        for (const auto index : groups[task]) {
+          const auto& gpu = node.gpus[index];
+          request.places[task] = request.places[task] | (gpu.l3.empty() ? gpu.near : gpu.l3);
+        }
+      }
+      std::string expected, found;
+      for (const auto& task : find_near_cores(node.core_map(), request)) expected += task.cpus.to_list() + "\n";
+      const auto rows = output_of(cat({NEAR_PROGRAM, " rows e ", file, " ", std::to_string(tasks)}));
+      for (const auto row : split(rows, '\n')) {
+        if (const auto read = read_record<NearRow>(row)) found += read->cores + "\n";
+      }
+      EXPECT_EQ(found, expected) << name << " " << tasks << rows;
+    }
   }
 }
 

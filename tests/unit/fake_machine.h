@@ -24,6 +24,7 @@ class FakeMachine {
   // What Linux shows of this node.
   explicit FakeMachine(const KnownNode& node) : FakeMachine() {
     add_cpus(node);
+    if (!node.board.empty()) write("/sys/class/dmi/id/board_name", node.board + "\n");
     for (const auto& gpu : node.gpus) add_gpu(gpu, node);
   }
   FakeMachine(const FakeMachine&) = delete;
@@ -57,6 +58,11 @@ class FakeMachine {
         write(cat({folder, "cpu", std::to_string(cpu), "/topology/package_cpus_list"}), cpus.to_list() + "\n");
       }
     }
+    for (const auto& l3 : node.l3) {
+      for (const auto cpu : l3.members()) {
+        write(cat({folder, "cpu", std::to_string(cpu), "/cache/index3/shared_cpu_list"}), l3.to_list() + "\n");
+      }
+    }
     for (const auto& [number, cpus] : node.numa_nodes) {
       write(cat({"/sys/devices/system/node/node", std::to_string(number), "/cpulist"}), cpus.to_list() + "\n");
     }
@@ -64,7 +70,7 @@ class FakeMachine {
 
   void add_gpu(const Gpu& gpu, const KnownNode& node) const {
     const auto is_nvidia = gpu.vendor == GpuVendor::kNvidia;
-    add_pci_device(gpu.pci, is_nvidia ? "0x10de" : "0x1002", is_nvidia ? "0x030200" : "0x038000",
+    add_pci_device(gpu.pci, is_nvidia ? "0x10de" : gpu.vendor == GpuVendor::kAmd ? "0x1002" : "0x8086", is_nvidia ? "0x030200" : "0x038000",
                    gpu.numa ? std::to_string(*gpu.numa) : "-1");
     const auto local = gpu.near.empty() ? node.cpus : gpu.near;  // for hwloc
     write("/sys/bus/pci/devices/" + gpu.pci + "/local_cpulist", local.to_list() + "\n");

@@ -13,15 +13,43 @@
 #include <vector>
 
 #include "core/hardware/gpu_list.h"
+#include "core/hardware/near_cores.h"
 #include "cpu_list.h"
 
 namespace bootstrap {
 
+struct KnownCard {
+  std::string pci, name;
+  CpuSet near;
+};
+
 struct KnownNode {
   CpuSet cpus = {};
+  std::size_t threads = 0;  // CPU c and c + threads are one core; 0: a core has one thread
   std::map<std::uint32_t, CpuSet> packages = {};
   std::map<std::uint32_t, CpuSet> numa_nodes = {};
   std::vector<Gpu> gpus = {};  // in PCI order
+  std::vector<CpuSet> l3 = {};
+  std::vector<KnownCard> cards = {};
+  std::vector<std::string> switches = {};  // PCI domain, first and last bus: "0000:18-1b"
+  std::string board = {};
+
+  CpuSet core_of(std::size_t cpu) const {
+    CpuSet core;
+    for (auto one = threads == 0 ? cpu : cpu % threads; one < cpus.count(); one += threads) {
+      core.add(one);
+      if (threads == 0) break;
+    }
+    return core;
+  }
+  CoreMap core_map() const {
+    CoreMap map;
+    for (const auto cpu : cpus.members()) {
+      if (core_of(cpu).first() == cpu) map.cores.push_back(core_of(cpu));
+    }
+    for (const auto& [number, package] : packages) map.packages.push_back(package);
+    return map;
+  }
 };
 
 inline std::vector<std::string> names_of_known_nodes() {
@@ -40,7 +68,7 @@ inline Gpu read_known_gpu(std::istringstream& fields, const KnownNode& node) {
   fields >> gpu.pci >> vendor >> near >> gpu.device >> gpu.uuid >> std::ws;
   std::getline(fields, gpu.name);
   if (gpu.uuid == "-") gpu.uuid.clear();
-  gpu.vendor = vendor == "nvidia" ? GpuVendor::kNvidia : GpuVendor::kAmd;
+  gpu.vendor = vendor == "nvidia" ? GpuVendor::kNvidia : vendor == "amd" ? GpuVendor::kAmd : GpuVendor::kIntel;
   for (const auto& [number, cpus] : node.numa_nodes) {
     if (cpus.to_list() == near) gpu.numa = number, gpu.near = cpus;
   }
@@ -48,6 +76,31 @@ inline Gpu read_known_gpu(std::istringstream& fields, const KnownNode& node) {
     if (!gpu.near.empty() && gpu.near.is_within(cpus)) gpu.package = cpus;
   }
   return gpu;
+}
+
+// The lines of one kind that only some nodes have. False: it is another kind.
+inline bool read_known_detail(const std::string& kind, std::istringstream& fields, KnownNode& node) {
+  std::string name, list;
+  if (kind == "threads") {
+    fields >> node.threads;
+  } else if (kind == "board") {
+    std::getline(fields >> std::ws, node.board);
+  } else if (kind == "l3") {
+    fields >> list;
+    node.l3.push_back(cpus(list));
+  } else if (kind == "switch") {
+    fields >> node.switches.emplace_back();
+  } else if (kind == "card") {
+    auto& card = node.cards.emplace_back();
+    fields >> card.pci >> card.name >> list;
+    card.near = cpus(list);
+  } else if (kind == "l3-of") {
+    fields >> name >> list;
+    for (auto& gpu : node.gpus) gpu.l3 = gpu.pci == name ? cpus(list) : gpu.l3;
+  } else {
+    return false;
+  }
+  return true;
 }
 
 inline KnownNode known_node(const std::string& name) {
@@ -59,6 +112,7 @@ inline KnownNode known_node(const std::string& name) {
     std::string kind, list;
     std::uint32_t number = 0;
     fields >> kind;
+    if (read_known_detail(kind, fields, node)) continue;
     if (kind == "gpu") {
       node.gpus.push_back(read_known_gpu(fields, node));
     } else if (kind == "cpus") {

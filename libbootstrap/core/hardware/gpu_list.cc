@@ -69,13 +69,12 @@ const GpuListKind* kind_of(const Environment& environment) {
   return found == kGpuListKinds.end() ? nullptr : found;
 }
 
-// MIG instances carry the UUID of their GPU in the form up to driver 470: "MIG-GPU-<uuid>/<instance>/<instance>".
+}  // namespace
+
 std::string_view gpu_uuid(std::string_view entry) {
   if (entry.starts_with(kMig)) entry.remove_prefix(kMig.size());
   return entry.substr(0, entry.find('/'));
 }
-
-}  // namespace
 
 std::vector<Gpu> gpus_of(const std::vector<Gpu>& gpus, GpuVendor vendor) {
   std::vector<Gpu> found;
@@ -174,7 +173,8 @@ std::uint32_t distance(const CpuSet& task, const Gpu& gpu) {
   if (gpu.near.empty()) return kFar;
   const auto near = (task & gpu.near).count();
   const auto in_package = (task & (gpu.package | gpu.near)).count();
-  const auto sum = (in_package - near) * kSamePackage + (cores - in_package) * kFar;
+  const auto in_l3 = gpu.l3.empty() ? near : (task & gpu.l3).count();
+  const auto sum = (near - in_l3) * kSameNode + (in_package - near) * kSamePackage + (cores - in_package) * kFar;
   return static_cast<std::uint32_t>(sum / cores);
 }
 

@@ -26,6 +26,7 @@ struct Gpu {
   std::string name = {};                   // model, for people; may be empty
   std::optional<std::uint32_t> numa = {};  // its NUMA node, as Linux counts them
   CpuSet near = {};                        // the CPUs of that node; empty: not known
+  CpuSet l3 = {};                          // those of them with its L3 cache; empty: it is near none, or not known
   CpuSet package = {};                     // those of the processor that holds them; empty: several do, or not known
 
   bool operator==(const Gpu&) const = default;
@@ -82,6 +83,10 @@ std::optional<GpuList> read_visible_gpus(const Environment& environment);
 // "0,1,2" for three: without a list each process sees all NVIDIA GPUs of its node.
 GpuList all_gpus(std::size_t count);
 
+// Of an entry of the list. MIG instances carry the UUID of their GPU in the form up to driver 470:
+// "MIG-GPU-<uuid>/<instance>/<instance>".
+std::string_view gpu_uuid(std::string_view entry);
+
 // For each entry the GPU of the node that it means, of those in PCI order; a GPU without a place where that is not
 // known.
 std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node);
@@ -89,7 +94,8 @@ std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node)
 // The file that a process opens to use a GPU of this list; empty when not known.
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry);
 
-inline constexpr std::uint32_t kNear = 0;            // all cores of the task are in the GPU's NUMA node
+inline constexpr std::uint32_t kNear = 0;            // all cores of the task are near: in its L3, or its NUMA node
+inline constexpr std::uint32_t kSameNode = 10;       // all have another L3 in the GPU's NUMA node
 inline constexpr std::uint32_t kSamePackage = 1000;  // all are elsewhere in its package
 inline constexpr std::uint32_t kFar = 2000;          // all are in other packages, or the GPU's place is not known
 

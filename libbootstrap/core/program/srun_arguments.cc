@@ -188,6 +188,21 @@ UsersBind asked_gpu_binding(const Environment& environment, std::span<const std:
   return found;
 }
 
+std::string binding_to_keep(const Environment& environment, std::span<const std::string> arguments) {
+  const auto has = [&](std::string_view name) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](auto& word) { return file_name_of(word) == name; });
+  };
+  if (!has("slurm-bootstrap") || !has("near")) return {};
+  // In a step inside a step the variable is Slurm's, of the outer one.
+  const auto inherited = environment.has("SLURM_STEP_ID") ? "" : environment.get("SLURM_CPU_BIND").value_or("");
+  const auto bind = last_word(Environment(), arguments, "--cpu-bind", "");
+  const auto words = split(bind.empty() ? inherited : bind, ',');
+  const bool is_bound = std::any_of(words.begin(), words.end(), [](std::string_view word) {
+    return !has_word("quiet q verbose v none no", word) && !word.empty();
+  });
+  return is_bound ? cat({"--cpu-bind=", bind.empty() ? inherited : bind}) : std::string();
+}
+
 std::string write_users_bind(const UsersBind& bind) { return write_record(bind); }
 
 UsersBind read_users_bind(std::string_view text) { return read_record<UsersBind>(text).value_or(UsersBind()); }

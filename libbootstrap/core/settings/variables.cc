@@ -22,7 +22,7 @@ constexpr bool is_before(const KnownVariable& one, const KnownVariable& other) {
 
 // Sorted by name. The variables of the table of settings are not among them: they have the limit kMaxSetting.
 constexpr auto kKnownVariables = [] {
-  std::array<KnownVariable, 125> all{};
+  std::array<KnownVariable, 127> all{};
   auto* next = all.begin();
   const auto add = [&next](std::uint32_t bytes, std::uint32_t entries, std::string_view names) {
     while (!names.empty()) {
@@ -50,7 +50,8 @@ constexpr auto kKnownVariables = [] {
       "BOOTSTRAP_INIT_FILE CONDA_PREFIX GLOO_SOCKET_IFNAME JAX_COORDINATOR_ADDRESS NCCL_SOCKET_IFNAME "
       "NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME OMP_NUM_THREADS PET_LOCAL_ADDR PET_MASTER_ADDR PET_RDZV_CONF "
       "PET_RDZV_ENDPOINT PET_RDZV_ID PET_REDIRECTS PET_TEE PMIX_SERVER_URI PMIX_SERVER_URI2 PMIX_SERVER_URI21 "
-      "PMIX_SERVER_URI3 PMIX_SERVER_URI4 PMIX_SERVER_URI41 SLURM_BCAST SLURM_BOOTSTRAP_DECISION SLURM_CONF "
+      "PMIX_SERVER_URI3 PMIX_SERVER_URI4 PMIX_SERVER_URI41 SLURM_BCAST SLURM_BOOTSTRAP_CPU_BIND "
+      "SLURM_BOOTSTRAP_DECISION SLURM_CONF SLURM_CPU_BIND "
       "SLURM_GPUS_PER_TASK SLURM_GPU_BIND SLURM_GRES_FLAGS SLURM_JOB_PARTITION SLURM_NTASKS_PER_GPU "
       "SLURM_NTASKS_PER_TRES SLURM_SHARDS_ON_NODE SLURM_TRES_BIND SLURM_TRES_PER_TASK SLURM_WORKING_DIR "
       "SUBMITIT_EXECUTOR UCX_NET_DEVICES VIRTUAL_ENV");

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/hardware/near_cores.h"
 #include "core/step/rank_layout.h"
 #include "core/util/records.h"
 
@@ -86,6 +87,7 @@ struct CheckReport {
   std::vector<std::string> open_gpus;    // device nodes that this task can open
   std::vector<std::string> closed_gpus;  // device nodes that exist but are hidden from it
   std::string gpu_hint;                  // the option of srun that ends the hiding
+  NearRow near;                          // of `near --show` all of it, of a check how near the cores are to the GPU
 
   // Versions. The rank with local rank 0 examines its node.
   std::string library;          // of the libbootstrap.so.0 that the loader finds; empty: none
@@ -122,6 +124,7 @@ inline auto fields_of(CheckReport& report) {
       report.pmix_server, report.pmix_trouble, report.nccl_version, report.nccl_path, report.nccl_trouble, report.cuda,
       report.openmp_threads, report.has_gpus, report.is_nvidia, report.may_share_gpus, report.leaves_gpus,
       report.gpus_on_node, report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_hint,
+      report.near.cores, report.near.memory, report.near.gpu, report.near.cards, report.near.near, report.near.nearness,
       report.library, report.sees_plugstack, report.plugin, report.plugin_slurm, report.plugin_trouble, report.slurm,
       report.python, report.frameworks, report.python_nccl, report.python_nccl_path, report.cpus, report.cpu_count,
       report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices, report.system);

@@ -198,6 +198,9 @@ void add_gpus(CheckReport& report, const OwnPlan& task) {
   const auto vendor = list ? list->kind->vendor : GpuVendor::kNvidia;
   const auto& place = task.facts.layout.place(report.rank);
   report.is_nvidia = vendor == GpuVendor::kNvidia;
+  const auto owned = find_own_gpus(environment, &place);
+  const auto cores = cores_of(0);
+  report.near = {.near = (cores & owned.cores_near()).to_list(), .nearness = nearness_of(cores, owned.own_gpus())};
   report.leaves_gpus = settings.gpu.value == GpuMode::kOff;
   report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -263,6 +266,10 @@ void add_frameworks(CheckReport& report, std::string_view text) {
   report.frameworks = begin[1];
   report.python_nccl = begin[2];
   report.python_nccl_path = begin[3];
+}
+
+std::string output_of(const std::vector<std::string>& words) {
+  return answer_of(start_program(words), Deadline::clock::now() + kTimeOfPrograms);
 }
 
 void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline) {

@@ -39,6 +39,9 @@ std::string answer_of(const Descriptor& program, Deadline deadline);
 // More than a Python on a slow file system takes to start.
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
+// What a program writes on standard output within that time. Its errors are not shown.
+std::string output_of(const std::vector<std::string>& words);
+
 // What the programs, if any, have answered by then.
 void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline);
 
@@ -53,7 +56,8 @@ struct CheckSession {
   // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
   // opened where a program follows.
   bool leaves_exchange = false;
-  std::function<void(const CheckTable&)> show =
+  bool judges = true;  // else all is well where the ranks meet
+  std::function<void(const CheckTable&, const CheckFindings&)> show =
       nullptr;  // called on rank 0 alone, by a thread, before any rank receives the verdict
 };
 

@@ -134,6 +134,7 @@ CheckTable judge_step(const CheckFindings& findings) {
   append_row(table, "GPUs", gpu_row(survey));
   append_row(table, "GPU peers", peer_row(survey));
   append_row(table, "CPUs", cpu_row(survey));
+  append_row(table, "GPU places", near_row(survey));
   append_row(table, "/dev/shm", shm_row(survey));
   append_row(table, "locked memory", locked_memory_row(survey));
   append_row(table, "system", system_row(survey));

@@ -1,4 +1,5 @@
-// slurm-bootstrap check: what works in this step, for all its ranks in one table; and run, which does it first.
+// slurm-bootstrap check: what works in this step, for all its ranks in one table; run, which does it first; and near,
+// whose ranks meet in the same way.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -55,7 +56,7 @@ void print(const CheckTable& table, bool as_json) {
 }
 
 // Standard output is the program's.
-void print_trouble(const CheckTable& table) {
+void print_trouble(const CheckTable& table, const CheckFindings&) {
   if (table.worst() == CheckResult::kFailed) (void)std::fputs(table_text(table, has_colours(stderr)).c_str(), stderr);
 }
 
@@ -125,7 +126,7 @@ int join_horovod(const CheckOptions& options) {
 
 int check_command(const CheckOptions& options) {
   const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
-  const auto show = [&](const CheckTable& table) { print(table, options.json); };
+  const auto show = [&](const CheckTable& table, const CheckFindings&) { print(table, options.json); };
   if (!options.local) {
     return check_step({.timeout = options.timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
@@ -133,7 +134,7 @@ int check_command(const CheckOptions& options) {
   auto machine = look_at_machine(process_environment());
   machine.plugin.is_expected = !options.no_plugin;
   const auto table = judge_machine(machine);
-  show(table);
+  print(table, options.json);
   return table.worst() == CheckResult::kFailed ? kFailed : 0;
 }
 
@@ -153,6 +154,94 @@ int run_command(const CheckOptions& options) {
   }
   if (status == 0 && options.horovod) status = join_horovod(options);
   return status == 0 ? become(options.program) : status;
+}
+
+struct NearOptions {
+  bool exclusive = false;
+  bool force = false;
+  bool show = false;
+  std::string cards;
+  std::string topology;  // a file that lstopo wrote
+  std::string tasks = "1";
+  std::vector<std::string> program;
+};
+
+// For slurm-bootstrap-near, which is beside this program.
+std::vector<std::string> near_words(const NearOptions& options, const char* mode) {
+  const auto path = own_path();
+  return {cat({path, "-near"}), mode, cat({"-", options.exclusive ? "e" : "", options.force ? "f" : "", options.cards}),
+          options.topology, options.tasks};
+}
+
+std::vector<NearRow> near_rows(const NearOptions& options, const char* mode) {
+  std::vector<NearRow> rows;
+  for (const auto line : split(output_of(near_words(options, mode)), '\n')) {
+    if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
+  }
+  return rows;
+}
+
+// The reports travel as those of a check. Where there is no step of ranks, each process prints its own row.
+int show_near(const NearOptions& options) {
+  const bool is_file = !options.topology.empty();
+  const auto rows = near_rows(options, is_file ? "rows" : "row");
+  if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? options.topology : "this machine"}));
+  const auto environment = process_environment();
+  auto self = is_file || environment.has("TORCHELASTIC_RUN_ID") ? Result<CheckSelf>(fail(ErrorCode::kMissing, ""))
+                                                               : look_at_self(environment, false);
+  if (!self) {
+    std::vector<std::string> names;
+    for (std::size_t task = 0; task < rows.size(); ++task) {
+      names.push_back(is_file ? std::to_string(task) : std::string(environment.get("RANK").value_or("0")));
+    }
+    (void)std::fputs(near_table(rows, names).c_str(), stdout);
+    return 0;
+  }
+  self->report.near = rows.front();
+  const CommandTimeLimit time_limit("the table", longest_check(std::chrono::seconds(10)));
+  const auto show = [](const CheckTable&, const CheckFindings& findings) {
+    std::vector<NearRow> of_ranks;
+    std::vector<std::string> names;
+    for (const auto& report : findings.reports) {
+      if (!report) continue;
+      of_ranks.push_back(report->near);
+      names.push_back(cat({std::to_string(report->rank), " ", report->host}));
+    }
+    const auto missing = missing_ranks(findings).size();
+    (void)std::fputs(cat({near_table(of_ranks, names),
+                          missing == 0 ? "" : cat({counted(missing, "rank"), " sent no answer within 10 s\n"})})
+                         .c_str(),
+                     stdout);
+    (void)std::fflush(stdout);
+  };
+  return run_check(std::move(*self), {.leaves_exchange = true, .judges = false, .show = show}) ? 0 : kFailed;
+}
+
+int near_command(const NearOptions& options) {
+  const auto& program = options.program;
+  if (!program.empty() && program.front().starts_with('-')) {
+    return complain(cat({"near has no option ", bootstrap::quote(program.front()),
+                         ": slurm-bootstrap near PROGRAM [ARGUMENT...]; see slurm-bootstrap near --help"}),
+                    kUsageError);
+  }
+  const bool shows = options.show || !options.topology.empty();
+  if (shows != program.empty()) {
+    return complain(shows ? "near --show and --topology print a table and start no program; leave one of them out"
+                          : "near needs a program: slurm-bootstrap near PROGRAM [ARGUMENT...]; see slurm-bootstrap "
+                            "near --help",
+                    kUsageError);
+  }
+  auto words = near_words(options, "bind");
+  if (::access(words.front().c_str(), X_OK) != 0) {
+    return complain(cat({"near needs ", words.front(),
+                         ", which is not there: install the package slurm-bootstrap-near, or build with libhwloc-dev "
+                         "(RPM: hwloc-devel)"}));
+  }
+  if (shows) return show_near(options);
+  words.insert(words.end(), program.begin(), program.end());
+  const auto arguments = pointers_to(words);
+  (void)::execv(arguments.front(), arguments.data());
+  return complain(cat({"cannot run ", words.front(), ": ", std::strerror(errno)}), kCannotRun);
 }
 
 }  // namespace
@@ -204,6 +293,43 @@ void add_run(CLI::App& app, int& status) {
   command->callback([options, command, &status] {
     options->program = command->remaining();
     status = run_command(*options);
+  });
+}
+
+void add_near(CLI::App& app, int& status) {
+  const auto options = std::make_shared<NearOptions>();
+  auto* const command = add_command(
+      app, "near",
+      "Binds this process to the cores near its own GPU, within what the step allows, prefers their memory, and starts "
+      "the program in its place. Tasks near the same cores share them. It moves no GPU. Options after PROGRAM belong "
+      "to PROGRAM.",
+      "Examples:\n"
+      "  srun -N2 --ntasks-per-node 8 --gres gpu:8 \\\n"
+      "      slurm-bootstrap near python3 train.py\n"
+      "  srun -N2 --ntasks-per-node 8 --gres gpu:8 slurm-bootstrap near --show\n"
+      "  slurm-bootstrap near --topology node.xml --tasks 8\n"
+      "\n"
+      "Exit status: that of PROGRAM; if it is not started:\n"
+      "  0    the table is printed\n"
+      "  1    slurm-bootstrap-near is not installed, or a file cannot be read\n"
+      "  2    the command line is wrong\n"
+      "  126  PROGRAM cannot be started\n"
+      "  127  PROGRAM does not exist\n");
+  command->prefix_command();
+  command->add_flag("--exclusive", options->exclusive, "Divide the cores: no core has two tasks");
+  command->add_flag("--force", options->force, "Bind also where you bound the task with --cpu-bind");
+  command->add_option("--cards", options->cards, "Set UCX_NET_DEVICES to all cards that are near the GPU")
+      ->type_name("ucx")
+      ->check([](const std::string& text) { return text == "ucx" ? std::string() : "it sets cards for ucx alone"; });
+  command->add_flag("--show", options->show, "Print how near each rank of the step is, the far ones first");
+  command->add_option("--topology", options->topology, "Print it for a machine of which lstopo wrote this file")
+      ->type_name("FILE");
+  command->add_option("--tasks", options->tasks, "Tasks on that machine (1)")
+      ->type_name("N")
+      ->check(whole_number(1, 4096));
+  command->callback([options, command, &status] {
+    options->program = command->remaining();
+    status = near_command(*options);
   });
 }
 

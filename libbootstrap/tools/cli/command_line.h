@@ -22,6 +22,7 @@ void add_run(CLI::App& app, int& status);
 void add_status(CLI::App& app, int& status);
 void add_where(CLI::App& app, int& status);
 void add_supervise(CLI::App& app, int& status);
+void add_near(CLI::App& app, int& status);
 
 // The looking step's process on a node, which `status` starts.
 bool is_node_look(int count, const char* const* words);

@@ -14,7 +14,6 @@
 #include "core/util/text.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
-#include "probe/read_gpus.h"
 #include "tools/cli/command_line.h"
 
 namespace bootstrap {
@@ -30,46 +29,6 @@ struct ExplainOptions {
 
 const Place& place_of(const OwnPlan& task) { return task.facts.layout.place(task.facts.ranks_here.front()); }
 
-// The GPUs of the node and what this task has of them, as indices. The vendor's library counts the GPUs that the task
-// can open, and shows those of the list.
-struct OwnGpus {
-  std::vector<Gpu> of_node;
-  std::vector<std::uint32_t> usable;
-  std::vector<std::uint32_t> own;
-};
-
-OwnGpus find_own_gpus(const Environment& environment) {
-  const auto list = read_visible_gpus(environment);
-  OwnGpus gpus{gpus_of(read_gpus(), list ? list->kind->vendor : GpuVendor::kNvidia), {}, {}};
-  const auto& of_node = gpus.of_node;
-  if (of_node.empty()) {
-    for (auto& file : nvidia_device_files()) gpus.of_node.push_back({.device = std::move(file)});
-  }
-  std::vector<std::uint32_t> open;
-  for (std::uint32_t i = 0; i < of_node.size(); ++i) {
-    if (try_device(of_node[i].device) == GpuVisibility::Access::kOpen) open.push_back(i);
-  }
-  if (!list) gpus.usable = open;
-  for (const auto& entry : list ? list->entries : std::vector<std::string>()) {
-    const auto index = parse_unsigned(entry, kMaxGpus);
-    const auto named = std::find_if(of_node.begin(), of_node.end(), [&](auto& gpu) { return gpu.uuid == entry; });
-    if (index && *index < open.size()) gpus.usable.push_back(open[*index]);
-    if (named != of_node.end()) gpus.usable.push_back(static_cast<std::uint32_t>(named - of_node.begin()));
-  }
-  const auto own = environment.get(environment.has(kGroupVariable) ? kGroupVariable : kGpuVariable);
-  for (const auto word : split(own.value_or(""), ',')) {
-    const auto ordinal = parse_unsigned(word);
-    if (ordinal && *ordinal < gpus.usable.size()) gpus.own.push_back(gpus.usable[*ordinal]);
-  }
-  return gpus;
-}
-
-CpuSet cores_near(const OwnGpus& gpus) {
-  CpuSet near;
-  for (const auto index : gpus.own) near = near | gpus.of_node[index].near;
-  return near;
-}
-
 // "GPU 0 (0000:1b:00.0, /dev/nvidia0, NVIDIA H100 80GB HBM3, NUMA node 0)".
 std::string describe(const OwnGpus& gpus, std::uint32_t index) {
   const auto& gpu = gpus.of_node[index];
@@ -82,9 +41,11 @@ std::string describe(const OwnGpus& gpus, std::uint32_t index) {
 void print_gpus(const OwnPlan& task) {
   auto gpus = find_own_gpus(task.facts.environment);
   std::vector<std::string> own;
+  std::erase(gpus.own, OwnGpus::kNotKnown);
+  std::erase(gpus.usable, OwnGpus::kNotKnown);
   for (const auto index : gpus.own) own.push_back(describe(gpus, index));
   const auto cores = cores_of(0);
-  const auto near = cores_near(gpus);
+  const auto near = gpus.cores_near();
   std::sort(gpus.usable.begin(), gpus.usable.end());
   const auto& place = place_of(task);
   const auto line = cat({"rank ", std::to_string(place.rank), " (local rank ", std::to_string(place.local_rank),
@@ -107,7 +68,7 @@ void print_table(const OwnPlan& task, const ExplainOptions& options) {
   if (options.environment.empty()) {
     const auto rank = task.facts.ranks_here.front();
     const auto cores = cores_of(0);
-    const auto near = task.is_set ? cores_near(find_own_gpus(task.facts.environment)) : CpuSet();
+    const auto near = task.is_set ? find_own_gpus(task.facts.environment).cores_near() : CpuSet();
     context.notes.push_back(note_far_gpu(task.facts, rank, cores, near));
     if (is_one_core(cores)) context.notes.push_back(note_one_core(task.facts, task.step, rank));
   }

@@ -32,13 +32,15 @@ void add_commands(CLI::App& app, int& status) {
   add_status(app, status);
   add_where(app, status);
   add_supervise(app, status);
+  add_near(app, status);
 }
 
-// Without the "--" between the options of `run` or `supervise` and a program, which CLI11 2.1 does not take from a
-// prefix command.
+// Without the "--" between the options of a command that starts a program and the program, which CLI11 2.1 does not take
+// from a prefix command.
 std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std::string> words) {
-  const bool starts = !words.empty() && (words.front() == "run" || words.front() == "supervise");
-  const auto* const command = starts ? app.get_subcommand(words.front()) : nullptr;
+  const bool has_program =
+      !words.empty() && (words.front() == "run" || words.front() == "supervise" || words.front() == "near");
+  const auto* const command = has_program ? app.get_subcommand(words.front()) : nullptr;
   for (std::size_t i = 1; command != nullptr && i < words.size() && words[i].starts_with('-'); ++i) {
     if (words[i] == "--") {
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
@@ -66,7 +68,7 @@ int run(int count, char** arguments) {
                     kUsageError);
   }
   if (!app.get_subcommands().empty()) return status;
-  return complain("name a subcommand: explain, check, run, status, where or supervise; see slurm-bootstrap --help",
+  return complain("name a subcommand: explain, check, run, status, where, supervise or near; see slurm-bootstrap --help",
                   kUsageError);
 }
 

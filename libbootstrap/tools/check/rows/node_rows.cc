@@ -106,6 +106,19 @@ CheckRow cpu_row(const Survey& survey) {
   return warning(std::move(text), std::move(crowded), "set OMP_NUM_THREADS to at most the CPUs of a rank");
 }
 
+CheckRow near_row(const Survey& survey) {
+  const auto is_known = [](const CheckReport& report) { return report.near.nearness != Nearness::kUnknown; };
+  if (!survey.any(is_known)) return absent("the places of the GPUs are not known, or there are none");
+  auto far = survey.where([&](const CheckReport& report) { return is_known(report) && report.near.near.empty(); });
+  if (!far.empty()) {
+    return warning("these ranks run on cores far from their GPU", std::move(far),
+                   "start the program with slurm-bootstrap near; slurm-bootstrap near --show shows the places");
+  }
+  const auto wide = survey.where([&](auto& report) { return report.near.nearness > Nearness::kNumaNode; });
+  if (wide.empty()) return ok("all ranks run on cores near their GPU");
+  return ok(cat({counted(wide.size(), "rank"), " may also run on cores far from the GPU, if not started with slurm-bootstrap near"}));
+}
+
 CheckRow shm_row(const Survey& survey) {
   const auto text = cat({survey.layout().node_count() > 1 ? "at least " : "",
                          amount(survey.range(&CheckReport::shm_free).first), " free"});
