@@ -133,7 +133,8 @@ OwnGpus find_own_gpus(const Environment& environment, const Place* place) {
     }
   } else {
     gpus.own = gpus.usable;
-    if (place->local_size > 1) gpus.own = {gpus.usable[place->local_rank % gpus.usable.size()]};
+    const bool is_narrowed = environment.number("SLURM_GPUS_ON_NODE").value_or(0) > gpus.usable.size();
+    if (place->local_size > 1 && !is_narrowed) gpus.own = {gpus.usable[place->local_rank % gpus.usable.size()]};
   }
   return gpus;
 }

@@ -174,8 +174,9 @@ std::vector<std::string> near_words(const NearOptions& options, const char* mode
 }
 
 std::vector<NearRow> near_rows(const NearOptions& options, const char* mode) {
+  const auto text = output_of(near_words(options, mode));
   std::vector<NearRow> rows;
-  for (const auto line : split(output_of(near_words(options, mode)), '\n')) {
+  for (const auto line : split(text, '\n')) {
     if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
   }
   return rows;

@@ -91,8 +91,18 @@ std::vector<CpuSet> places_of_tasks(const NearTask& task, std::vector<std::size_
     }
     return places;
   }
-  own.assign(own_gpus.begin(), own_gpus.end());
-  for (const auto& gpu : of_node) places.push_back(place_of({gpu}));
+  // As many for each task as for this one, if they follow each other, else one.
+  const auto first = own_gpus.front();
+  auto each = static_cast<std::uint32_t>(own_gpus.size());
+  for (std::uint32_t i = 0; i < own_gpus.size(); ++i) {
+    if (own_gpus[i] != first + i || first % own_gpus.size() != 0) each = 1;
+  }
+  for (std::uint32_t gpu = 0; gpu < of_node.size(); ++gpu) {
+    if (gpu % each == 0) places.emplace_back();
+    places.back() = places.back() | place_of({of_node[gpu]});
+    const bool is_own = std::find(own_gpus.begin(), own_gpus.end(), gpu) != own_gpus.end();
+    if (is_own && (own.empty() || own.back() != places.size() - 1)) own.push_back(places.size() - 1);
+  }
   return places;
 }
 
