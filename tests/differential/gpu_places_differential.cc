@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fake_machine.h"
+#include "core/hardware/near_cores.h"
 #include "core/util/records.h"
 #include "probe/read_gpus.h"
 
@@ -215,16 +216,10 @@ TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
     const auto file = cat({kept == nullptr ? machine.root() : std::string(kept), "/", name, ".xml"});
     ASSERT_EQ(hwloc_topology_export_xml(HwlocOf(machine.root()).get(), file.c_str(), 0), 0);
     for (const std::size_t tasks : {1, 2, 4, 8}) {
-      const auto groups = groups_of_gpus(node.gpus, tasks);
-      NearRequest request{.places = std::vector<CpuSet>(tasks), .allowed = node.cpus, .is_exclusive = true};
-      for (std::size_t task = 0; task < tasks; ++task) {
-        for (const auto index : groups[task]) {
-          const auto& gpu = node.gpus[index];
-          request.places[task] = request.places[task] | (gpu.l3.empty() ? gpu.near : gpu.l3);
-        }
-      }
+      NearRequest request{.cores = node.cores(), .places = {}, .allowed = node.cpus, .is_exclusive = true};
+      for (const auto& group : groups_of_gpus(node.gpus, tasks)) request.places.push_back(place_of(group));
       std::string expected, found;
-      for (const auto& task : find_near_cores(node.core_map(), request)) expected += task.cpus.to_list() + "\n";
+      for (const auto& task : find_near_cores(request, node.package_list())) expected += task.cpus.to_list() + "\n";
       const auto rows = output_of(cat({NEAR_PROGRAM, " rows e ", file, " ", std::to_string(tasks)}));
       for (const auto row : split(rows, '\n')) {
         if (const auto read = read_record<NearRow>(row)) found += read->cores + "\n";

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/hardware/gpu_list.h"
-#include "core/hardware/near_cores.h"
 #include "cpu_list.h"
 
 namespace bootstrap {
@@ -42,13 +41,17 @@ struct KnownNode {
     }
     return core;
   }
-  CoreMap core_map() const {
-    CoreMap map;
+  std::vector<CpuSet> cores() const {
+    std::vector<CpuSet> all;
     for (const auto cpu : cpus.members()) {
-      if (core_of(cpu).first() == cpu) map.cores.push_back(core_of(cpu));
+      if (core_of(cpu).first() == cpu) all.push_back(core_of(cpu));
     }
-    for (const auto& [number, package] : packages) map.packages.push_back(package);
-    return map;
+    return all;
+  }
+  std::vector<CpuSet> package_list() const {
+    std::vector<CpuSet> all;
+    for (const auto& [number, package] : packages) all.push_back(package);
+    return all;
   }
 };
 

@@ -11,11 +11,8 @@ namespace bootstrap {
 namespace {
 
 NearRequest request_on(const KnownNode& node, std::size_t tasks) {
-  NearRequest request{.places = {}, .allowed = node.cpus};
-  for (const auto& group : groups_of_gpus(node.gpus, tasks)) {
-    auto& place = request.places.emplace_back();
-    for (const auto gpu : group) place = place | (node.gpus[gpu].l3.empty() ? node.gpus[gpu].near : node.gpus[gpu].l3);
-  }
+  NearRequest request{.cores = node.cores(), .places = {}, .allowed = node.cpus};
+  for (const auto& group : groups_of_gpus(node.gpus, tasks)) request.places.push_back(place_of(group));
   return request;
 }
 
@@ -25,10 +22,10 @@ std::string mapping_on(const std::string& name, std::size_t tasks, bool is_exclu
   auto request = request_on(node, tasks);
   request.is_exclusive = is_exclusive;
   CpuSet first_threads;
-  for (const auto& core : node.core_map().cores) first_threads.add(core.first());
+  for (const auto& core : node.cores()) first_threads.add(core.first());
   std::vector<std::string> lists;
   std::string last;
-  for (const auto& task : find_near_cores(node.core_map(), request)) {
+  for (const auto& task : find_near_cores(request, node.package_list())) {
     EXPECT_FALSE(task.is_filled) << name;
     const auto list = (task.cpus & first_threads).to_list();
     lists.push_back(list == last ? "=" : list);
@@ -104,7 +101,7 @@ TEST(NearCores, NoCoreHasTwoTasksAndNoCoreIsCut) {
       auto request = request_on(node, tasks);
       request.is_exclusive = true;
       CpuSet taken;
-      const auto found = find_near_cores(node.core_map(), request);
+      const auto found = find_near_cores(request, node.package_list());
       for (std::size_t task = 0; task < tasks && !node.gpus.empty() && tasks <= node.cpus.count(); ++task) {
         const auto& [cores, is_filled] = found[task];
         EXPECT_FALSE(cores.empty()) << name << " " << tasks;
@@ -120,19 +117,20 @@ TEST(NearCores, NoCoreHasTwoTasksAndNoCoreIsCut) {
 TEST(NearCores, ATaskWithTooFewGetsOthersOfThePackageFirst) {
   const auto node = known_node("dgx-a100");
   auto request = request_on(node, 8);
-  request.cpus_per_task = 20;  // two of them want 40 of the 32 CPUs near their GPUs
-  const auto shared = find_near_cores(node.core_map(), request);
+  request.needed = 20;  // two of them want 40 of the 32 CPUs near their GPUs
+  const auto shared = find_near_cores(request, node.package_list());
   EXPECT_TRUE(shared[0].is_filled);
   EXPECT_EQ(shared[0].cpus, node.packages.at(0));
   request.is_exclusive = true;
-  const auto alone = find_near_cores(node.core_map(), request);
+  const auto alone = find_near_cores(request, node.package_list());
   EXPECT_EQ(alone[0].cpus.to_list(), "4-5,48-55,132-133,176-183");
   EXPECT_TRUE(alone[0].is_filled);
 }
 
 TEST(NearCores, TwoTasksThatWouldSquashOnOneCoreKeepTheOther) {
   const auto node = known_node("two-cpus");
-  const auto found = find_near_cores(node.core_map(), {.places = {cpus("1"), cpus("1")}, .allowed = cpus("0-1")});
+  const auto found = find_near_cores({.cores = node.cores(), .places = {cpus("1"), cpus("1")}, .allowed = cpus("0-1")},
+                                     node.package_list());
   EXPECT_EQ(found[0].cpus, cpus("0-1"));
   EXPECT_TRUE(found[0].is_filled);
 }
@@ -141,15 +139,9 @@ TEST(NearCores, AStepWithoutCoresNearTheGpuKeepsItsOwn) {
   const auto node = known_node("dgx-h100");
   auto request = request_on(node, 2);
   request.allowed = cpus("56-60");
-  const auto found = find_near_cores(node.core_map(), request);
+  const auto found = find_near_cores(request, node.package_list());
   EXPECT_TRUE(found[0].cpus.empty());
   EXPECT_EQ(found[1].cpus, cpus("56-60"));
-}
-
-TEST(NearCores, MasksOfSlurmAreRead) {
-  EXPECT_EQ(read_masks("0x1,0x2").to_list(), "0-1");
-  EXPECT_EQ(read_masks("0x00000000000000000000000FF0000000000000000F").to_list(), "0-3,68-75");
-  for (const auto* const text : {"", "0,1", "0xg", "1-3"}) EXPECT_TRUE(read_masks(text).empty()) << text;
 }
 
 TEST(Nearness, GoesByTheFarthestCore) {
@@ -169,7 +161,7 @@ TEST(Nearness, TheTableHasTheFarRanksFirstAndTheirCure) {
   far.nearness = Nearness::kAcross;
   const auto table = near_table({near, far}, {"0 on a", "1 on a"});
   EXPECT_LT(table.find("1 on a"), table.find("0 on a"));
-  EXPECT_NE(table.find("cores far from the GPU in 1 of 2 ranks: start the program with slurm-bootstrap near"),
+  EXPECT_NE(table.find("\n1 of 2 ranks may run on cores far from the GPU: start the program with slurm-bootstrap near"),
             std::string::npos);
   far.near.clear();
   EXPECT_NE(near_table({near, far}, {"0", "1"}).find("--gres-flags=enforce-binding"), std::string::npos);

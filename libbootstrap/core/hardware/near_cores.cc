@@ -13,139 +13,87 @@ namespace {
 
 bool overlap(const CpuSet& one, const CpuSet& other) { return !(one & other).empty(); }
 
-// The packages that a place is in.
-CpuSet package_of(const CoreMap& map, const CpuSet& place) {
+CpuSet packages_of(const CpuSet& place, const std::vector<CpuSet>& packages) {
   CpuSet around;
-  for (const auto& package : map.packages) {
-    if (overlap(package, place)) around = around | package;
-  }
+  for (const auto& package : packages) around = overlap(package, place) ? around | package : around;
   return around;
 }
 
-std::vector<NearCores> share(const CoreMap& map, const NearRequest& request, const std::vector<CpuSet>& near) {
+// By place, as in the request, within what is allowed.
+using Near = std::vector<CpuSet>;
+
+std::vector<NearCores> share(const NearRequest& request, const Near& near, const std::vector<CpuSet>& packages) {
   std::vector<NearCores> found;
   for (const auto& own : near) {
-    NearCores& task = found.emplace_back(NearCores{own, false});
-    const auto sharing =
-        std::count_if(near.begin(), near.end(), [&](const CpuSet& other) { return overlap(own, other); });
-    const auto needed = static_cast<std::uint64_t>(sharing) * request.cpus_per_task;
+    auto& one = found.emplace_back(NearCores{own, false});
+    const auto sharing = std::count_if(near.begin(), near.end(), [&](auto& other) { return overlap(own, other); });
+    const auto needed = static_cast<std::size_t>(sharing) * request.needed;
     if (own.empty() || own.count() >= needed) continue;
-    task.cpus = package_of(map, own) & request.allowed;
-    if (task.cpus.count() < needed) task.cpus = request.allowed;
-    task.is_filled = task.cpus != own;
+    one.cpus = packages_of(own, packages) & request.allowed;
+    if (one.cpus.count() < needed) one.cpus = request.allowed;
+    one.is_filled = one.cpus != own;
   }
   return found;
 }
 
-// Each core goes to one task.
-class Division {
- public:
-  Division(const CoreMap& map, const NearRequest& request) : map_(map), cpus_per_task_(request.cpus_per_task) {
-    for (const auto& core : map.cores) {
-      if (overlap(core, request.allowed)) free_.push_back(core & request.allowed);
-    }
-  }
-
-  std::vector<NearCores> divide(const std::vector<CpuSet>& near) {
-    std::vector<NearCores> tasks(near.size());
-    std::vector<std::size_t> order(near.size());
-    std::iota(order.begin(), order.end(), 0U);
-    const auto key = [&](std::size_t task) { return std::tuple(first_of(near[task]), last_of(near[task])); };
-    std::stable_sort(order.begin(), order.end(), [&](auto one, auto other) { return key(one) < key(other); });
-    // Places that overlap follow each other in this order, as far as they are ranges of cores.
-    for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-      auto together = near[order[begin]];
-      for (end = begin + 1; end < order.size() && overlap(together, near[order[end]]); ++end) {
-        together = together | near[order[end]];
-      }
-      const auto cores = count(together);
-      for (auto at = begin; at < end; ++at) {
-        const auto part = at - begin, parts = end - begin;
-        const auto quota = cores * (part + 1) / parts - cores * part / parts;
-        for (std::size_t i = 0; i < quota; ++i) take(tasks[order[at]], near[order[at]]);
-      }
-    }
-    for (const auto task : order) fill(tasks[task], near[task]);
-    return tasks;
-  }
-
- private:
-  std::size_t first_of(const CpuSet& place) const {
-    const auto core = std::find_if(map_.cores.begin(), map_.cores.end(), [&](auto& one) { return overlap(one, place); });
-    return static_cast<std::size_t>(core - map_.cores.begin());
-  }
-  std::size_t last_of(const CpuSet& place) const {
-    const auto core =
-        std::find_if(map_.cores.rbegin(), map_.cores.rend(), [&](auto& one) { return overlap(one, place); });
-    return static_cast<std::size_t>(map_.cores.rend() - core);
-  }
-  std::size_t count(const CpuSet& place) const {
-    return static_cast<std::size_t>(
-        std::count_if(free_.begin(), free_.end(), [&](const CpuSet& core) { return overlap(core, place); }));
-  }
-
-  bool take(NearCores& task, const CpuSet& place) {
-    const auto core = std::find_if(free_.begin(), free_.end(), [&](const CpuSet& one) { return overlap(one, place); });
-    if (core == free_.end()) return false;
-    task.cpus = task.cpus | *core;
-    free_.erase(core);
+std::vector<NearCores> divide(const NearRequest& request, const Near& near, const std::vector<CpuSet>& packages) {
+  std::vector<CpuSet> free;
+  for (const auto& core : request.cores) free.push_back(core & request.allowed);
+  const auto take = [&](NearCores& one, const CpuSet& place) {
+    const auto core = std::find_if(free.begin(), free.end(), [&](auto& next) { return overlap(next, place); });
+    if (core == free.end()) return false;
+    one.cpus = one.cpus | *core;
+    free.erase(core);
     return true;
+  };
+  // Places that overlap follow each other in this order, as far as they are ranges of cores.
+  std::vector<std::size_t> order(near.size());
+  std::iota(order.begin(), order.end(), 0U);
+  const auto key = [&](std::size_t at) {
+    return near[at].empty() ? std::pair(SIZE_MAX, SIZE_MAX) : std::pair(near[at].first(), near[at].members().back());
+  };
+  std::stable_sort(order.begin(), order.end(), [&](auto one, auto other) { return key(one) < key(other); });
+  std::vector<NearCores> found(near.size());
+  for (std::size_t at = 0; at < order.size(); ++at) {
+    auto together = near[order[at]];
+    auto end = at + 1;
+    for (; end < order.size() && overlap(together, near[order[end]]); ++end) together = together | near[order[end]];
+    const auto cores = std::count_if(free.begin(), free.end(), [&](auto& core) { return overlap(core, together); });
+    auto quota = static_cast<std::size_t>(cores) / (end - at);
+    while (quota > 0 && take(found[order[at]], near[order[at]])) --quota;
   }
-
-  // A task without a core near its GPU gets others, too: what it has may be what others are given.
-  void fill(NearCores& task, const CpuSet& place) {
-    const auto package = package_of(map_, place);
-    while (task.cpus.count() < std::max<std::uint64_t>(cpus_per_task_, 1)) {
-      CpuSet all;
-      for (const auto& core : free_) all = all | core;
-      if (!take(task, package) && !take(task, all)) return;
-      task.is_filled = true;
-    }
+  for (const auto at : order) {
+    auto& one = found[at];
+    const auto around = packages_of(near[at], packages);
+    while (one.cpus.count() < request.needed && (take(one, around) || take(one, request.allowed))) one.is_filled = true;
   }
+  return found;
+}
 
-  const CoreMap& map_;
-  std::uint64_t cpus_per_task_;
-  std::vector<CpuSet> free_;
-};
+constexpr std::array<std::string_view, 5> kNames{"same L3 cache", "same NUMA node", "same package", "ACROSS PACKAGES",
+                                                 "not known"};
 
 }  // namespace
 
-std::vector<NearCores> find_near_cores(const CoreMap& map, const NearRequest& request) {
-  std::vector<CpuSet> near;
+std::vector<NearCores> find_near_cores(const NearRequest& request, const std::vector<CpuSet>& packages) {
+  Near near;
   for (const auto& place : request.places) near.push_back(place & request.allowed);
-  return request.is_exclusive ? Division(map, request).divide(near) : share(map, request, near);
+  return request.is_exclusive ? divide(request, near, packages) : share(request, near, packages);
 }
 
-std::vector<std::vector<std::uint32_t>> groups_of_gpus(const std::vector<Gpu>& gpus, std::size_t tasks) {
+CpuSet place_of(const std::vector<Gpu>& gpus) {
+  CpuSet place;
+  for (const auto& gpu : gpus) place = place | (gpu.l3.empty() ? gpu.near : gpu.l3);
+  return place;
+}
+
+std::vector<std::vector<Gpu>> groups_of_gpus(const std::vector<Gpu>& gpus, std::size_t tasks) {
   const auto order = assign_gpus(Distances(tasks, std::vector<std::uint32_t>(gpus.size())), by_locality(gpus));
-  std::vector<std::vector<std::uint32_t>> groups;
+  std::vector<std::vector<Gpu>> groups(tasks);
   for (std::uint32_t task = 0; task < tasks; ++task) {
-    auto& group = groups.emplace_back(positions_of(task, tasks, gpus.size()));
-    for (auto& gpu : group) gpu = order[gpu];
+    for (const auto position : positions_of(task, tasks, gpus.size())) groups[task].push_back(gpus[order[position]]);
   }
   return groups;
-}
-
-CpuSet read_masks(std::string_view list) {
-  CpuSet cpus;
-  for (auto mask : split(list, ',')) {
-    if (!mask.starts_with("0x")) return {};
-    mask.remove_prefix(2);
-    for (std::size_t digit = 0; digit < mask.size() && digit * 4 < CpuSet::kMaxCpus; ++digit) {
-      const auto bits = parse_hex<std::uint32_t>(mask.substr(mask.size() - 1 - digit, 1));
-      if (!bits) return {};
-      for (std::size_t bit = 0; bit < 4; ++bit) {
-        if ((*bits >> bit & 1U) != 0) cpus.add(digit * 4 + bit);
-      }
-    }
-  }
-  return cpus;
-}
-
-std::string_view nearness_name(Nearness nearness) {
-  constexpr std::array<std::string_view, 5> kNames{"same L3 cache", "same NUMA node", "same package", "ACROSS PACKAGES",
-                                                   "not known"};
-  return kNames[static_cast<std::size_t>(nearness)];
 }
 
 Nearness nearness_of(const CpuSet& cores, const std::vector<Gpu>& gpus) {
@@ -159,47 +107,42 @@ Nearness nearness_of(const CpuSet& cores, const std::vector<Gpu>& gpus) {
 
 std::string near_table(const std::vector<NearRow>& rows, const std::vector<std::string>& names) {
   using Line = std::array<std::string_view, 7>;
-  std::vector<Line> lines{{"rank", "cores", "memory", "GPU", "cards", "how near", "cores with near"}};
-  std::vector<std::size_t> order(rows.size());
-  std::iota(order.begin(), order.end(), 0U);
-  const auto rank_of = [&](std::size_t at) {
-    return rows[at].nearness == Nearness::kUnknown ? -1 : static_cast<int>(rows[at].nearness);
-  };
-  std::stable_sort(order.begin(), order.end(), [&](auto one, auto other) { return rank_of(one) > rank_of(other); });
-  std::size_t far = 0, cured = 0, unknown = 0;
-  for (const auto at : order) {
+  std::array<std::vector<Line>, kNames.size()> by_nearness;
+  std::size_t cured = 0, lost = 0;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
     const auto& row = rows[at];
-    const bool is_far = row.nearness == Nearness::kPackage || row.nearness == Nearness::kAcross;
-    far += is_far ? 1 : 0;
-    cured += is_far && !row.near.empty() ? 1 : 0;
-    unknown += row.nearness == Nearness::kUnknown ? 1 : 0;
-    lines.push_back({names[at], row.cores, row.memory, row.gpu, row.cards, nearness_name(row.nearness), row.near});
+    const auto nearness = static_cast<std::size_t>(row.nearness);
+    by_nearness[nearness].push_back(
+        {names[at], row.cores, row.memory, row.gpu, row.cards, kNames[nearness], row.near});
+    if (row.nearness == Nearness::kPackage || row.nearness == Nearness::kAcross) ++(row.near.empty() ? lost : cured);
   }
-  std::array<std::size_t, 7> widths{};
-  for (const auto& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max({widths[i], line[i].size(), std::size_t{1}});
+  std::vector<Line> lines{{"rank", "cores", "memory", "GPU", "cards", "how near", "cores with near"}};
+  for (const auto nearness : {3U, 2U, 1U, 0U, 4U}) {
+    lines.insert(lines.end(), by_nearness[nearness].begin(), by_nearness[nearness].end());
   }
-  std::string text;
-  for (const auto& line : lines) {
-    std::string row;
-    for (std::size_t i = 0, column = 0; i < line.size(); column += widths[i++] + 2) {
-      pad_to(row, column);
-      row += line[i].empty() ? "-" : line[i];
+  std::vector<std::string> text(lines.size());
+  for (std::size_t i = 0, column = 0; i < Line().size(); ++i) {
+    std::size_t widest = 0;
+    for (std::size_t at = 0; at < lines.size(); ++at) {
+      pad_to(text[at], column);
+      text[at] += lines[at][i].empty() ? "-" : lines[at][i];
+      widest = std::max(widest, text[at].size());
     }
-    text += cat({row, "\n"});
+    column = widest + 2;
   }
-  const auto of_all = cat({" of ", counted(rows.size(), "rank"), ": "});
+  const auto of_all = cat({" of ", counted(rows.size(), "rank")});
   if (cured != 0) {
-    text += cat({"cores far from the GPU in ", std::to_string(cured), of_all,
-                 "start the program with slurm-bootstrap near, or use srun --distribution=*:block\n"});
+    text.push_back(cat({std::to_string(cured), of_all, " may run on cores far from the GPU: start the program with "
+                        "slurm-bootstrap near, or use srun --distribution=*:block"}));
   }
-  if (far != cured) {
-    text += cat({"no core of the step near the GPU in ", std::to_string(far - cured), of_all,
-                 "use --gres-flags=enforce-binding with sbatch or salloc\n"});
+  if (lost != 0) {
+    text.push_back(cat({"the step has no core near the GPU of ", std::to_string(lost), of_all,
+                        ": use --gres-flags=enforce-binding with sbatch or salloc"}));
   }
-  if (unknown != 0) text += cat({"no GPU, or no place of it, in ", std::to_string(unknown), of_all, "nothing to do\n"});
-  if (far + unknown == 0) text += "all ranks run on cores near their GPU\n";
-  return text;
+  const auto unknown = by_nearness.back().size();
+  if (unknown != 0) text.push_back(cat({std::to_string(unknown), of_all, " has no GPU whose place is known"}));
+  if (cured + lost + unknown == 0) text.emplace_back("all ranks run on cores near their GPU");
+  return cat({join(text, "\n"), "\n"});
 }
 
 }  // namespace bootstrap

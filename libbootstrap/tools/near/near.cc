@@ -1,17 +1,23 @@
 // slurm-bootstrap-near, which `slurm-bootstrap near` starts: binds this process to the cores near its own GPU, prefers
 // their memory, and becomes the program; or prints how near they are.
 // SPDX-License-Identifier: Apache-2.0
+#include <hwloc.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/hardware/near_cores.h"
 #include "core/plan/own_plan.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
@@ -19,251 +25,322 @@
 #include "core/util/text.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
-#include "tools/near/topology.h"
 
 namespace bootstrap {
 namespace {
 
-// The words of tools/cli/check_command.cc: "bind", "row" or "rows", letters of options, a file, tasks, the program.
-constexpr int kProgramWord = 5;
+// This machine, or that of a file which lstopo wrote; null: it cannot be read. What the user's programs are meant to see
+// of it does not count, no plugin is loaded (they talk to X servers and start OpenCL), and no CPU is asked by x86.
+hwloc_topology_t load_topology(const char* file) {
+  std::array<char, 32> no_plugins{"HWLOC_PLUGINS_PATH=/dev/null"}, no_x86{"HWLOC_COMPONENTS=-x86"};
+  std::array<char*, 3> variables{no_plugins.data(), no_x86.data(), nullptr};
+  char** const before = std::exchange(environ, variables.data());
+  hwloc_topology_t topology = nullptr;
+  const bool is_loaded = hwloc_topology_init(&topology) == 0 &&
+                         (*file == '\0' || hwloc_topology_set_xml(topology, file) == 0) &&
+                         hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) == 0 &&
+                         hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL) == 0 &&
+                         hwloc_topology_load(topology) == 0;
+  environ = before;
+  return is_loaded ? topology : nullptr;
+}
+
+CpuSet set_of(hwloc_const_bitmap_t bitmap) {
+  CpuSet set;
+  for (int cpu = -1; (cpu = hwloc_bitmap_next(bitmap, cpu)) >= 0 && cpu < static_cast<int>(CpuSet::kMaxCpus);) {
+    set.add(static_cast<std::size_t>(cpu));
+  }
+  return set;
+}
+
+std::vector<CpuSet> sets_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
+  std::vector<CpuSet> sets;
+  for (hwloc_obj_t object = nullptr; (object = hwloc_get_next_obj_by_type(topology, type, object)) != nullptr;) {
+    sets.push_back(set_of(object->cpuset));
+  }
+  return sets;
+}
+
+// The NUMA nodes of these CPUs. A node without CPUs, as the memory of a GPU or HBM, has in hwloc the CPUs of another node
+// or all, and a higher number than that.
+std::map<std::uint32_t, CpuSet> nodes_of(hwloc_topology_t topology, const CpuSet& cpus) {
+  std::map<std::uint32_t, CpuSet> nodes;
+  for (hwloc_obj_t node = nullptr;
+       (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
+    nodes[node->os_index] = set_of(node->cpuset);
+  }
+  CpuSet seen;
+  for (auto& [number, of_node] : nodes) {
+    const auto together = seen | of_node;
+    if (!(of_node & seen).empty()) of_node = {};
+    seen = together;
+  }
+  std::erase_if(nodes, [&](const auto& node) { return (node.second & cpus).empty(); });
+  return nodes;
+}
+
+CpuSet around(hwloc_topology_t topology, hwloc_obj_t device) {
+  return set_of(hwloc_get_non_io_ancestor_obj(topology, device)->cpuset);
+}
+
+// By PCI codes and IDs: VGA and 3D controllers are 0300 and 0302, other display controllers 0380.
+std::optional<GpuVendor> gpu_vendor(unsigned vendor, unsigned kind) {
+  if (vendor == 0x10de && kind >> 8 == 0x03) return GpuVendor::kNvidia;
+  if (kind != 0x0380 || (vendor != 0x1002 && vendor != 0x8086)) return std::nullopt;
+  return vendor == 0x1002 ? GpuVendor::kAmd : GpuVendor::kIntel;
+}
+
+// Those of a file: of this machine read_gpus knows more.
+std::vector<Gpu> gpus_of_file(hwloc_topology_t topology) {
+  const auto all = set_of(hwloc_topology_get_topology_cpuset(topology));
+  std::vector<Gpu> gpus;
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
+    const auto& pci = device->attr->pcidev;
+    const auto vendor = gpu_vendor(pci.vendor_id, pci.class_id);
+    if (!vendor) continue;
+    auto& gpu = gpus.emplace_back(Gpu{.vendor = *vendor});
+    gpu.pci = cat({to_hex(pci.domain, 4), ":", to_hex(pci.bus, 2), ":", to_hex(pci.dev, 2), ".", to_hex(pci.func)});
+    gpu.near = around(topology, device);
+    const auto nodes = nodes_of(topology, gpu.near);
+    if (nodes.size() == 1 && gpu.near != nodes.begin()->second) gpu.l3 = std::exchange(gpu.near, nodes.begin()->second);
+    if (nodes.size() > 1 && gpu.near == all) gpu.near = {};
+    for (const auto& package : sets_of(topology, HWLOC_OBJ_PACKAGE)) {
+      if (!gpu.near.empty() && gpu.near.is_within(package)) gpu.package = package;
+    }
+  }
+  std::sort(gpus.begin(), gpus.end(), [](const Gpu& one, const Gpu& other) { return one.pci < other.pci; });
+  return gpus;
+}
+
+bool is_openfabrics(hwloc_obj_t card) { return card->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS; }
+
+// For the network: of each GPU all cards that share the most with it, and none at another NUMA node. InfiniBand and RoCE
+// if there are any, as UCX names them: "mlx5_0:1".
+std::string cards_near(hwloc_topology_t topology, const std::vector<Gpu>& gpus) {
+  std::vector<hwloc_obj_t> cards;
+  for (hwloc_obj_t card = nullptr; (card = hwloc_get_next_osdev(topology, card)) != nullptr;) {
+    if (is_openfabrics(card) || card->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK) cards.push_back(card);
+  }
+  if (std::any_of(cards.begin(), cards.end(), is_openfabrics)) std::erase_if(cards, std::not_fn(is_openfabrics));
+  std::vector<std::string> names;
+  for (const auto& gpu : gpus) {
+    auto* above = hwloc_get_pcidev_by_busidstring(topology, gpu.pci.c_str());
+    for (bool is_found = false; above != nullptr && !is_found; above = above->parent) {
+      if (nodes_of(topology, above->cpuset == nullptr ? around(topology, above) : set_of(above->cpuset)).size() > 1) break;
+      for (auto* const card : cards) {
+        const auto* at = card->parent;
+        while (at != nullptr && at != above) at = at->parent;
+        if (at == nullptr) continue;
+        is_found = true;
+        auto name = cat({card->name, is_openfabrics(card) ? ":1" : ""});
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+      }
+    }
+  }
+  return join(names, ",");
+}
+
+NearRow describe(hwloc_topology_t topology, const CpuSet& cores, const CpuSet& near, const std::vector<Gpu>& gpus) {
+  std::vector<std::uint32_t> memory;
+  for (const auto& [number, cpus] : nodes_of(topology, cores)) memory.push_back(number);
+  std::vector<std::string> names;
+  for (const auto& gpu : gpus) names.push_back(gpu.pci);
+  return {cores.to_list(),  write_ranges(memory), join(names, ","), cards_near(topology, gpus),
+          near.to_list(), nearness_of(cores, gpus)};
+}
 
 // This process as a task of its node: of a step, of mpirun, or a worker of torchrun.
-struct NearTask {
-  Environment environment = process_environment();
-  Result<OwnPlan> plan = read_own_task(environment);
-  Place place{.local_size = 1};
-  OwnGpus gpus;
-  bool is_torchruns = false;
-
-  NearTask() {
-    if (plan) place = plan->facts.layout.place(plan->facts.ranks_here.front());
-    is_torchruns = environment.has("TORCHELASTIC_RUN_ID");
-    auto own_gpus_of = environment;
-    if (is_torchruns) {  // the GPUs that its parent was told are those of all workers
-      place = {.rank = environment.number("RANK").value_or(0),
-               .local_rank = environment.number("LOCAL_RANK").value_or(0),
-               .local_size = std::max(1U, environment.number("LOCAL_WORLD_SIZE").value_or(1))};
+class NearTask {
+ public:
+  NearTask(hwloc_topology_t topology, std::string_view options) : topology_(topology), options_(options) {
+    if (plan_) place_ = plan_->facts.layout.place(plan_->facts.ranks_here.front());
+    if (is_torchruns_) {
+      const auto number = [&](const char* name) { return environment_.number(name).value_or(0); };
+      place_ = {.rank = number("RANK"), .local_rank = number("LOCAL_RANK"), .local_size = number("LOCAL_WORLD_SIZE")};
     }
-    const bool is_told = !is_torchruns && plan && has_our_gpu_list(*plan);
-    for (const auto name : {kGroupVariable, kGpuVariable}) {
-      if (!is_told) own_gpus_of.unset(name);
-    }
-    gpus = find_own_gpus(own_gpus_of, &place);
+    // What its parent was told are the GPUs of all workers.
+    auto told = environment_;
+    if (is_torchruns_ || !plan_ || !has_our_gpu_list(*plan_)) told.unset(kGroupVariable), told.unset(kGpuVariable);
+    gpus_ = find_own_gpus(told, &place_);
   }
+
+  void print_row() const {
+    std::puts(write_record(describe(topology_, before_, choose().cpus, gpus_.own_gpus())).c_str());
+  }
+
+  void bind() const {
+    if (has('u')) set_cards();
+    const auto users = has('f') ? std::string() : users_binding();
+    if (!users.empty()) {
+      return warn(cat({"keeps the cores of your ", users, "; use --force for those near the GPU"}), true);
+    }
+    const auto [near, is_filled] = choose();
+    const bool is_known = !place_of(gpus_.own_gpus()).empty();
+    if (gpus_.own.empty()) warn("finds no GPU of its own, and keeps its cores", true);
+    if (!gpus_.own.empty() && !is_known) warn("the place of its GPU is not known; it keeps its cores");
+    if (is_known && near.empty()) {
+      warn("the step has no core left near its GPU; it keeps its cores; use --gres-flags=enforce-binding with sbatch");
+    }
+    if (is_filled) warn(cat({"too few cores of the step are near its GPU; it has others, too: ", near.to_list()}));
+    const auto& cores = near.empty() ? before_ : near;
+    const auto bound = bind_to(cores);
+    if (!bound) return warn(bound.error().message);
+    prefer_memory_of(cores);
+    set_threads(cores);
+  }
+
+ private:
+  bool has(char option) const { return options_.find(option) != std::string_view::npos; }
 
   // Each task says it for itself, or one for its whole step.
   void warn(std::string_view sentence, bool is_of_all = false) const {
-    if (is_of_all && place.rank != 0) return;
-    (void)std::fputs(cat({"slurm-bootstrap near: rank ", std::to_string(place.rank), ": warning: ", sentence, "\n"}).c_str(),
-                     stderr);
+    if (is_of_all && place_.rank != 0) return;
+    const auto who = cat({"slurm-bootstrap near: rank ", std::to_string(place_.rank), ": warning: "});
+    (void)std::fputs(cat({who, sentence, "\n"}).c_str(), stderr);
   }
-};
 
-CpuSet place_of(const std::vector<Gpu>& gpus) {
-  CpuSet place;
-  for (const auto& gpu : gpus) place = place | (gpu.l3.empty() ? gpu.near : gpu.l3);
-  return place;
-}
+  // srun's plugin notes the option. Without it a list of CPUs or of NUMA nodes is the user's, and masks are Slurm's.
+  std::string users_binding() const {
+    if (!plan_ || plan_->facts.id.launcher != Launcher::kSlurm) return {};
+    const auto noted = environment_.get(kCpuBindVariable).value_or("");
+    const auto id = cat({to_string(plan_->facts.id), " "});
+    if (noted.starts_with(id)) return std::string(noted.substr(id.size()));
+    const auto type = environment_.get("SLURM_CPU_BIND_TYPE").value_or("");
+    const bool is_users = !type.empty() && !type.starts_with("mask_cpu") && !type.starts_with("none");
+    return is_users ? cat({"--cpu-bind=", type}) : std::string();
+  }
 
-// The GPUs of each task of the node, where this one can know them, and which of these tasks it is. Else each GPU of the
-// node counts as a task of its own.
-std::vector<CpuSet> places_of_tasks(const NearTask& task, std::vector<std::size_t>& own) {
-  const auto& [of_node, usable, own_gpus] = task.gpus;
-  const auto size = task.place.local_size;
-  const bool has_groups = !task.is_torchruns && task.environment.has(kGpuVariable);
-  const auto gpus_of = [&](std::uint32_t local_rank) {
-    std::vector<std::uint32_t> gpus = usable;
-    if (has_groups || size > 1) gpus.clear();
-    const auto positions = has_groups ? positions_of(local_rank, size, usable.size())
-                                      : std::vector<std::uint32_t>{local_rank % static_cast<std::uint32_t>(usable.size())};
-    for (const auto position : gpus.empty() ? positions : std::vector<std::uint32_t>()) gpus.push_back(usable[position]);
-    return gpus;
-  };
-  const bool passes_for_alone = has_groups && task.environment.number("LOCAL_WORLD_SIZE").value_or(size) != size;
-  const bool is_narrowed = task.environment.number("SLURM_GPUS_ON_NODE").value_or(0) > usable.size();
-  std::vector<CpuSet> places;
-  if (!passes_for_alone && !is_narrowed && gpus_of(task.place.local_rank) == own_gpus) {
-    own = {task.place.local_rank};
-    for (std::uint32_t one = 0; one < size; ++one) {
-      std::vector<Gpu> gpus;
-      for (const auto gpu : gpus_of(one)) gpus.push_back(gpu == OwnGpus::kNotKnown ? Gpu() : of_node[gpu]);
-      places.push_back(place_of(gpus));
+  // What the kernel permits, where that is no more than the job has here: Slurm's cgroup, or a whole node. Else what this
+  // process has: others would be those of another job.
+  CpuSet cpus_of_step() const {
+    CpuSet permitted;
+    if (bind_to(set_of(hwloc_topology_get_topology_cpuset(topology_)))) permitted = cores_of(0);
+    (void)bind_to(before_);
+    return permitted.count() <= environment_.number("SLURM_CPUS_ON_NODE").value_or(0) ? permitted : before_;
+  }
+
+  // Each GPU of the step has a place here, or of the node, where Slurm shows each task its own alone. So all tasks have the
+  // same request.
+  NearCores choose() const {
+    auto entries = gpus_.usable;
+    std::sort(entries.begin(), entries.end());
+    if (environment_.number("SLURM_GPUS_ON_NODE").value_or(0) > entries.size()) {
+      for (entries.clear(); entries.size() < gpus_.of_node.size();)
+        entries.push_back(static_cast<std::uint32_t>(entries.size()));
     }
-    return places;
+    NearRequest request{.cores = sets_of(topology_, HWLOC_OBJ_CORE),
+                        .places = {},
+                        .allowed = cpus_of_step(),
+                        .needed = environment_.number("SLURM_CPUS_PER_TASK").value_or(1),
+                        .is_exclusive = has('e')};
+    if (is_torchruns_ || gpus_.own.empty()) request.needed = 1;
+    request.needed = std::max<std::size_t>(1, request.needed / std::max<std::size_t>(1, gpus_.own.size()));
+    NearCores choice;
+    std::vector<std::size_t> own;
+    // Tasks that share a GPU are as many places.
+    for (std::uint32_t first = 0; first == 0 || (first < place_.local_size && !entries.empty()); first += entries.size()) {
+      for (const auto entry : entries) {
+        const bool is_own = std::find(gpus_.own.begin(), gpus_.own.end(), entry) != gpus_.own.end();
+        const auto turn = place_.local_rank / std::max<std::size_t>(1, entries.size()) * entries.size();
+        if (is_own && turn == first) own.push_back(request.places.size());
+        request.places.push_back(entry == OwnGpus::kNotKnown ? CpuSet() : place_of({gpus_.of_node[entry]}));
+      }
+      if (entries.empty()) break;
+    }
+    const auto found = find_near_cores(request, sets_of(topology_, HWLOC_OBJ_PACKAGE));
+    for (const auto at : own) {
+      choice.cpus = choice.cpus | found[at].cpus;
+      choice.is_filled |= found[at].is_filled;
+    }
+    return choice;
   }
-  // As many for each task as for this one, if they follow each other, else one.
-  const auto first = own_gpus.front();
-  auto each = static_cast<std::uint32_t>(own_gpus.size());
-  for (std::uint32_t i = 0; i < own_gpus.size(); ++i) {
-    if (own_gpus[i] != first + i || first % own_gpus.size() != 0) each = 1;
+
+  // Never STRICT, which would end programs when the memory is used up.
+  void prefer_memory_of(const CpuSet& cores) const {
+    auto* const nodes = hwloc_bitmap_alloc();
+    for (const auto& [number, cpus] : nodes_of(topology_, cores)) hwloc_bitmap_set(nodes, number);
+    if (hwloc_set_membind(topology_, nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0) {
+      warn(cat({"cannot prefer the memory of its cores: ", std::strerror(errno)}));
+    }
   }
-  for (std::uint32_t gpu = 0; gpu < of_node.size(); ++gpu) {
-    if (gpu % each == 0) places.emplace_back();
-    places.back() = places.back() | place_of({of_node[gpu]});
-    const bool is_own = std::find(own_gpus.begin(), own_gpus.end(), gpu) != own_gpus.end();
-    if (is_own && (own.empty() || own.back() != places.size() - 1)) own.push_back(places.size() - 1);
+
+  // A value of ours is replaced, and is in the record, so that a step inside knows it. A user's stays.
+  bool replace(const char* name, const std::string& value, bool adds) const {
+    const auto old = environment_.get(name);
+    const auto now = process_environment();
+    const ExportRecord record(now);
+    const bool is_ours = old && record.is_ours(name, *old);
+    if (old ? !is_ours : !adds) return false;
+    (void)::setenv(name, value.c_str(), 1);
+    if (is_ours) (void)::setenv(std::string(kExportsVariable).c_str(), record.with(name, value).c_str(), 1);
+    return true;
   }
-  return places;
-}
 
-// What the kernel permits, where that is no more than the job has here: Slurm's cgroup. Else what Slurm bound the tasks of
-// the node to, together; else what this process has.
-CpuSet cpus_of_step(const NearTask& task, const CpuSet& own, const CpuSet& all) {
-  CpuSet permitted;
-  if (bind_to(all)) permitted = cores_of(0);
-  (void)bind_to(own);
-  if (permitted.count() <= task.environment.number("SLURM_CPUS_ON_NODE").value_or(0)) return permitted;
-  if (!task.environment.get("SLURM_CPU_BIND_TYPE").value_or("").starts_with("mask_cpu")) return own;
-  return own | (read_masks(task.environment.get("SLURM_CPU_BIND_LIST").value_or("")) & all);
-}
+  // Ours was planned from the cores before.
+  void set_threads(const CpuSet& cores) const {
+    if (!plan_) return;
+    auto facts = assumed_task(plan_->step, plan_->facts, 0);
+    facts.cores = static_cast<std::uint32_t>(cores.count());
+    facts.cores_of_node = environment_.number("SLURM_CPUS_ON_NODE").value_or(0);
+    facts.cores_asked = environment_.number("SLURM_CPUS_PER_TASK").value_or(0);
+    (void)replace("OMP_NUM_THREADS", std::to_string(thread_count(facts, place_.local_size)), false);
+  }
 
-// srun's plugin notes the option. Without it a list of CPUs or a NUMA node is the user's, and masks are Slurm's.
-std::string users_binding(const NearTask& task) {
-  const auto noted = task.environment.get(kCpuBindVariable).value_or("");
-  const auto id = task.plan ? cat({to_string(task.plan->facts.id), " "}) : std::string();
-  if (!id.empty() && noted.starts_with(id)) return std::string(noted.substr(id.size()));
-  const auto type = task.environment.get("SLURM_CPU_BIND_TYPE").value_or("");
-  const bool is_users = !type.empty() && !type.starts_with("mask_cpu") && !type.starts_with("none");
-  return task.plan && task.plan->facts.id.launcher == Launcher::kSlurm && is_users ? cat({"--cpu-bind=", type})
-                                                                                  : std::string();
-}
+  void set_cards() const {
+    const auto cards = cards_near(topology_, gpus_.own_gpus());
+    if (cards.empty()) return warn("--cards=ucx: no card is near the GPU; UCX chooses by itself");
+    if (!replace("UCX_NET_DEVICES", cards, true)) warn("--cards=ucx: your UCX_NET_DEVICES stays; unset it", true);
+  }
 
-struct NearChoice {
-  CpuSet before;
-  NearCores cores;  // none: it keeps what it has
+  hwloc_topology_t topology_;
+  std::string_view options_;
+  Environment environment_ = process_environment();
+  Result<OwnPlan> plan_ = read_own_task(environment_);
+  bool is_torchruns_ = environment_.has("TORCHELASTIC_RUN_ID");
+  Place place_{.local_size = 1};
+  OwnGpus gpus_;
+  CpuSet before_ = cores_of(0);
 };
 
-NearChoice choose(const NearTask& task, const NodeTopology& topology, bool is_exclusive) {
-  NearChoice choice{.before = cores_of(0), .cores = {}};
-  if (place_of(task.gpus.own_gpus()).empty()) return choice;
-  std::vector<std::size_t> own;
-  NearRequest request{.places = places_of_tasks(task, own),
-                      .allowed = cpus_of_step(task, choice.before, topology.cpus()),
-                      .cpus_per_task = task.environment.number("SLURM_CPUS_PER_TASK").value_or(1),
+void print_rows_of_file(hwloc_topology_t topology, std::size_t tasks, bool is_exclusive) {
+  NearRequest request{.cores = sets_of(topology, HWLOC_OBJ_CORE),
+                      .places = {},
+                      .allowed = set_of(hwloc_topology_get_topology_cpuset(topology)),
                       .is_exclusive = is_exclusive};
-  if (task.is_torchruns || !task.plan) request.cpus_per_task = 1;
-  const auto found = find_near_cores(topology.core_map(), request);
-  for (const auto index : own) {
-    choice.cores.cpus = choice.cores.cpus | found[index].cpus;
-    choice.cores.is_filled |= found[index].is_filled;
-  }
-  return choice;
-}
-
-NearRow describe(const NodeTopology& topology, const CpuSet& cores, const CpuSet& near, const std::vector<Gpu>& gpus) {
-  std::vector<std::string> names;
-  for (const auto& gpu : gpus) names.push_back(gpu.pci);
-  return {.cores = cores.to_list(),
-          .memory = write_ranges(topology.memory_of(cores)),
-          .gpu = join(names, ","),
-          .cards = join(topology.cards_near(gpus), ","),
-          .near = near.to_list(),
-          .nearness = nearness_of(cores, gpus)};
-}
-
-// A value of ours goes into the record, so that a step inside knows it; a user's stays.
-bool replace_ours(const NearTask& task, const char* name, const std::string& value) {
-  const auto now = process_environment();
-  const ExportRecord record(now);
-  const auto old = now.get(name);
-  const bool is_ours = old && record.is_ours(name, *old);
-  if (old && !is_ours) return false;
-  (void)::setenv(name, value.c_str(), 1);
-  if (task.plan && is_ours) (void)::setenv(std::string(kExportsVariable).c_str(), record.with(name, value).c_str(), 1);
-  return true;
-}
-
-// Ours was planned from the cores before.
-void set_threads(const NearTask& task, const CpuSet& cores) {
-  const auto value = task.environment.get("OMP_NUM_THREADS");
-  if (!value || !task.plan || !ExportRecord(task.environment).is_ours("OMP_NUM_THREADS", *value)) return;
-  auto facts = assumed_task(task.plan->step, task.plan->facts, 0);
-  facts.cores = static_cast<std::uint32_t>(cores.count());
-  facts.cores_of_node = task.environment.number("SLURM_CPUS_ON_NODE").value_or(0);
-  facts.cores_asked = task.environment.number("SLURM_CPUS_PER_TASK").value_or(0);
-  (void)replace_ours(task, "OMP_NUM_THREADS", std::to_string(thread_count(facts, task.place.local_size)));
-}
-
-void set_cards(const NearTask& task, const NodeTopology& topology) {
-  const auto cards = join(topology.cards_near(task.gpus.own_gpus()), ",");
-  if (cards.empty()) return task.warn("--cards=ucx: no card is near the GPU; UCX chooses by itself");
-  if (!replace_ours(task, "UCX_NET_DEVICES", cards))
-    task.warn("--cards=ucx: UCX_NET_DEVICES is set already and stays; unset it to have the near cards", true);
-}
-
-void bind_this_process(const NearTask& task, const NodeTopology& topology, std::string_view options) {
-  const auto has = [&](char option) { return options.find(option) != std::string_view::npos; };
-  if (has('u')) set_cards(task, topology);
-  const auto users = has('f') ? std::string() : users_binding(task);
-  if (!users.empty()) {
-    return task.warn(cat({"keeps the cores of your ", users, "; use --force for those near the GPU"}), true);
-  }
-  const auto choice = choose(task, topology, has('e'));
-  auto cores = choice.cores.cpus;
-  if (task.gpus.own.empty()) task.warn("finds no GPU of its own, and keeps its cores", true);
-  if (!task.gpus.own.empty() && place_of(task.gpus.own_gpus()).empty())
-    task.warn("the place of its GPU is not known; it keeps its cores");
-  else if (!task.gpus.own.empty() && cores.empty())
-    task.warn("the step has no core near its GPU; it keeps its cores; use --gres-flags=enforce-binding with sbatch");
-  if (choice.cores.is_filled) {
-    task.warn(cat({"too few cores of the step are near its GPU; it has others, too: ", cores.to_list()}));
-  }
-  if (cores.empty()) cores = choice.before;
-  const auto bound = bind_to(cores);
-  if (!bound) return task.warn(bound.error().message);
-  const auto preferred = topology.prefer_memory_of(cores);
-  if (!preferred) task.warn(preferred.error().message);
-  set_threads(task, cores);
-}
-
-int print_rows_of_file(const NodeTopology& topology, std::size_t tasks, bool is_exclusive) {
-  const auto gpus = topology.gpus();
-  NearRequest request{.places = {}, .allowed = topology.cpus(), .is_exclusive = is_exclusive};
-  std::vector<std::vector<Gpu>> own(tasks);
-  const auto groups = groups_of_gpus(gpus, tasks);
+  const auto groups = groups_of_gpus(gpus_of_file(topology), tasks);
+  for (const auto& group : groups) request.places.push_back(place_of(group));
+  const auto found = find_near_cores(request, sets_of(topology, HWLOC_OBJ_PACKAGE));
   for (std::size_t task = 0; task < tasks; ++task) {
-    for (const auto index : groups[task]) own[task].push_back(gpus[index]);
-    request.places.push_back(place_of(own[task]));
+    std::puts(write_record(describe(topology, found[task].cpus, found[task].cpus, groups[task])).c_str());
   }
-  const auto found = find_near_cores(topology.core_map(), request);
-  for (std::size_t task = 0; task < tasks; ++task) {
-    std::puts(write_record(describe(topology, found[task].cpus, found[task].cpus, own[task])).c_str());
-  }
-  return 0;
 }
 
-int run(const std::vector<std::string>& words, char** program) {
-  const auto &mode = words[1], &options = words[2], &file = words[3];
-  const bool is_exclusive = options.find('e') != std::string::npos;
-  const auto topology = NodeTopology::load(file);
-  if (mode == "rows") {
-    if (topology) return print_rows_of_file(*topology, parse_unsigned(words[4]).value_or(1), is_exclusive);
-    (void)std::fputs(cat({"slurm-bootstrap near: ", topology.error().message, "\n"}).c_str(), stderr);
-    return 1;
+// The words are those of tools/cli/check_command.cc: "bind", "row" or "rows", letters of options, a file, tasks.
+int run(char** words) {
+  const std::string_view mode(words[1]), options(words[2]);
+  auto* const topology = load_topology(words[3]);
+  if (topology == nullptr) {
+    (void)std::fputs("slurm-bootstrap near: warning: hwloc cannot read this machine; all cores stay\n", stderr);
+  } else if (mode == "rows") {
+    print_rows_of_file(topology, parse_unsigned(words[4]).value_or(1), options.find('e') != std::string_view::npos);
+  } else {
+    const NearTask task(topology, options);
+    mode == "row" ? task.print_row() : task.bind();
   }
-  const NearTask task;
-  if (mode == "row" && topology) {
-    const auto choice = choose(task, *topology, is_exclusive);
-    std::puts(write_record(describe(*topology, choice.before, choice.cores.cpus, task.gpus.own_gpus())).c_str());
-    return 0;
-  }
-  if (topology) bind_this_process(task, *topology, options);
-  if (!topology) task.warn(cat({topology.error().message, "; it keeps its cores"}));
-  if (mode != "bind") return 1;
+  if (mode != "bind") return topology == nullptr ? 1 : 0;
+  char** const program = words + 5;
   (void)::execvp(program[0], program);
-  constexpr int kCannotRun = 126, kNotFound = 127;  // as in shells
-  const int status = errno == ENOENT ? kNotFound : kCannotRun;
-  (void)std::fputs(cat({"slurm-bootstrap near: cannot run ", program[0], ": ", std::strerror(errno), "\n"}).c_str(), stderr);
+  const auto sentence = cat({"slurm-bootstrap near: cannot run ", program[0], ": ", std::strerror(errno), "\n"});
+  const int status = errno == ENOENT ? 127 : 126;  // as in shells
+  (void)std::fputs(sentence.c_str(), stderr);
   return status;
 }
 
 }  // namespace
 }  // namespace bootstrap
 
-int main(int count, char** arguments) {
-  if (count < bootstrap::kProgramWord) {
-    (void)std::fputs("slurm-bootstrap-near: start it as slurm-bootstrap near\n", stderr);
-    return 2;
-  }
-  return bootstrap::run({arguments, arguments + count}, arguments + bootstrap::kProgramWord);
+int main(int count, char** words) {
+  if (count >= 5) return bootstrap::run(words);
+  (void)std::fputs("slurm-bootstrap-near: start it as slurm-bootstrap near\n", stderr);
+  return 2;
 }
