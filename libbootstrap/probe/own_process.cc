@@ -125,9 +125,9 @@ OwnGpus find_own_gpus(const Environment& environment, const Place* place) {
     if (index && *index < open.size()) found = open[*index];
     if (named != of_node.end()) found = static_cast<std::uint32_t>(named - of_node.begin());
   }
-  const auto told = environment.get(environment.has(kGroupVariable) ? kGroupVariable : kGpuVariable);
-  if (told || place == nullptr || gpus.usable.empty()) {
-    for (const auto word : split(told.value_or(""), ',')) {
+  const auto named_own = environment.get(environment.has(kGroupVariable) ? kGroupVariable : kGpuVariable);
+  if (named_own || place == nullptr || gpus.usable.empty()) {
+    for (const auto word : split(named_own.value_or(""), ',')) {
       const auto ordinal = parse_unsigned(word);
       if (ordinal && *ordinal < gpus.usable.size()) gpus.own.push_back(gpus.usable[*ordinal]);
     }

@@ -31,7 +31,7 @@ MAY_INCLUDE = {
 ONE_PAIR = {
     "slurm/spank.h": "spank_plugin/spank_api",
     "slurm/slurm.h": "spank_plugin/srun/slurmctld_calls",
-    "hwloc.h": "nothing in the product",
+    "hwloc.h": "libbootstrap/tools/near/near",
     "pmix.h": "libbootstrap/comm/pmix/pmix_library",
     "nccl.h": "libbootstrap/comm/nccl/nccl_library",
     "cuda.h": "libbootstrap/comm/nccl/cuda_device",

@@ -33,6 +33,12 @@ _bootstrap_package(library libbootstrap0 "ranks and NCCL communicators of a Slur
   "Small exchanges between ranks over PMIx, and what LD_PRELOAD adds to a program.")
 _bootstrap_package(command slurm-bootstrap "explain, check and measure how training starts on Slurm"
   "The command slurm-bootstrap, its manual pages, and examples.")
+if(TARGET slurm-bootstrap-near)
+  list(APPEND CPACK_COMPONENTS_ALL near)
+  _bootstrap_package(near slurm-bootstrap-near "bind tasks of a Slurm step to the cores near their GPU"
+    "What slurm-bootstrap near starts: it alone needs libhwloc.")
+  set(CPACK_DEBIAN_NEAR_PACKAGE_SECTION admin)
+endif()
 _bootstrap_package(development libbootstrap-dev "ranks and NCCL communicators of a Slurm step (development)"
   "The header, its manual page, and files for CMake and pkg-config.")
 

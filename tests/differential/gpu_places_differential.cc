@@ -205,7 +205,7 @@ std::string output_of(const std::string& line) {
   return ::pclose(program) == 0 ? text : "failed";
 }
 
-// `near --topology` finds in hwloc's file of a known node what the table says, and the mapping that goes with it.
+// `near --topology` finds in hwloc's file of a known node what is in the table, and the mapping that goes with it.
 TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
   for (const auto& name : names_of_known_nodes()) {
     const auto node = known_node(name);

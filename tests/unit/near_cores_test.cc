@@ -155,7 +155,7 @@ TEST(Nearness, GoesByTheFarthestCore) {
   EXPECT_EQ(nearness_of(cpus("1"), {Gpu{}}), Nearness::kUnknown);
 }
 
-TEST(Nearness, TheTableHasTheFarRanksFirstAndTheirCure) {
+TEST(Nearness, TheTableHasTheFarRanksFirstAndAnOptionForThem) {
   NearRow near{"0-13", "0", "0000:1b:00.0", "mlx5_0", "0-55", Nearness::kNumaNode};
   auto far = near;
   far.nearness = Nearness::kAcross;

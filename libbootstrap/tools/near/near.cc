@@ -158,10 +158,10 @@ class NearTask {
       const auto number = [&](const char* name) { return environment_.number(name).value_or(0); };
       place_ = {.rank = number("RANK"), .local_rank = number("LOCAL_RANK"), .local_size = number("LOCAL_WORLD_SIZE")};
     }
-    // What its parent was told are the GPUs of all workers.
-    auto told = environment_;
-    if (is_torchruns_ || !plan_ || !has_our_gpu_list(*plan_)) told.unset(kGroupVariable), told.unset(kGpuVariable);
-    gpus_ = find_own_gpus(told, &place_);
+    // What torchrun itself got are the GPUs of all its workers.
+    auto own = environment_;
+    if (is_torchruns_ || !plan_ || !has_our_gpu_list(*plan_)) own.unset(kGroupVariable), own.unset(kGpuVariable);
+    gpus_ = find_own_gpus(own, &place_);
   }
 
   void print_row() const {
@@ -192,7 +192,7 @@ class NearTask {
  private:
   bool has(char option) const { return options_.find(option) != std::string_view::npos; }
 
-  // Each task says it for itself, or one for its whole step.
+  // By each task for itself, or by one for its whole step.
   void warn(std::string_view sentence, bool is_of_all = false) const {
     if (is_of_all && place_.rank != 0) return;
     const auto who = cat({"slurm-bootstrap near: rank ", std::to_string(place_.rank), ": warning: "});

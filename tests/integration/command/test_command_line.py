@@ -13,7 +13,7 @@ import pytest
 from built_files import built
 from harness import REPOSITORY
 
-SUBCOMMANDS = ["explain", "check", "run", "status", "where", "supervise"]
+SUBCOMMANDS = ["explain", "check", "run", "status", "where", "supervise", "near"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
 USAGE = 2
 
@@ -50,7 +50,7 @@ def test_the_help_names_every_subcommand():
 
 
 @pytest.mark.parametrize("words, sentence", [
-    ([], "name a subcommand: explain, check, run, status, where or supervise; see slurm-bootstrap --help"),
+    ([], "name a subcommand: explain, check, run, status, where, supervise or near; see slurm-bootstrap --help"),
     (["foo"], "The following argument was not expected: foo; see slurm-bootstrap --help"),
     (["--jason"], "The following argument was not expected: --jason; see slurm-bootstrap --help"),
     (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),
@@ -61,6 +61,9 @@ def test_the_help_names_every_subcommand():
     (["check", "--timeout=1h"], '--timeout: "1h" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
     (["run"], "run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"),
     (["run", "--keep", "echo"], 'run has no option "--keep": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help'),
+    (["near"], "near needs a program: slurm-bootstrap near PROGRAM [ARGUMENT...]; see slurm-bootstrap near --help"),
+    (["near", "--show", "echo"], "near --show and --topology print a table and start no program; leave one of them out"),
+    (["near", "--cards", "nccl", "echo"], "--cards: it sets cards for ucx alone; see slurm-bootstrap near --help"),
     (["explain", "--rank", "-1"], '--rank: "-1" is not a whole number from 0 to 1048575; see slurm-bootstrap explain --help'),
 ])  # fmt: skip
 def test_usage_errors_are_named_and_end_with_2(words, sentence):

@@ -19,7 +19,7 @@ STEP = ["srun", "-N2", "--ntasks-per-node=2", "--gres=gpu:2"]
 SHOW = ["sh", "-c", "echo task $SLURM_PROCID ${RANK:-none}"]
 SWITCH_ON = f"ln -s /usr/share/slurm-bootstrap/bootstrap.conf {LINK}"
 RELEASE = REPOSITORY / "build" / "dist"
-NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstrap-plugin"]
+NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstrap-near", "slurm-bootstrap-plugin"]
 
 
 def make_packages(generator, folder):
