@@ -44,8 +44,8 @@ struct OwnGpus {
   CpuSet cores_near() const;
 };
 
-// BOOTSTRAP_GPU and BOOTSTRAP_GPUS name the own. Where they are not set, and `place` is given: all that are usable if the
-// task is alone on its node, or Slurm left it fewer than the step has here; else the entry of its local rank.
+// BOOTSTRAP_GPU and BOOTSTRAP_GPUS name the own. Where they are not set, and `place` is given: all that are usable if
+// the task is alone on its node, or Slurm left it fewer than the step has here; else the entry of its local rank.
 OwnGpus find_own_gpus(const Environment& environment, const Place* place = nullptr);
 
 std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths);

@@ -32,8 +32,8 @@ void add_place(Gpu& gpu, const FileTree& tree) {
   if (near.is_within(package)) gpu.package = package;
 }
 
-// Frontier and LUMI: a GPU is at one L3 cache of its NUMA node, and the firmware has no word about it. The order is that
-// of their user guides, and hwloc has the same since 2.8.
+// Frontier and LUMI: a GPU is at one L3 cache of its NUMA node, and the firmware has no word about it. The order is
+// that of their user guides, and hwloc has the same since 2.8.
 void add_l3_of_ex235a(Gpu& gpu, const FileTree& tree) {
   constexpr std::array<std::string_view, 8> kBuses{"d1", "d6", "c9", "ce", "d9", "de", "c1", "c6"};
   const auto* const bus = std::find(kBuses.begin(), kBuses.end(), gpu.pci.substr(gpu.pci.find(':') + 1, 2));

@@ -10,9 +10,9 @@
 #include <set>
 #include <utility>
 
-#include "fake_machine.h"
 #include "core/hardware/near_cores.h"
 #include "core/util/records.h"
+#include "fake_machine.h"
 #include "probe/read_gpus.h"
 
 namespace bootstrap {
@@ -107,7 +107,8 @@ void add_memory(const FakeMachine& machine, std::uint32_t node, const CpuSet& cp
 void add_pci_files(const FakeMachine& machine, const std::string& pci, const CpuSet& near,
                    std::string config = std::string(64, '\0')) {
   const auto folder = "/sys/bus/pci/devices/" + pci + "/";
-  for (const auto* const name : {"device", "subsystem_vendor", "subsystem_device"}) machine.write(folder + name, "0x1\n");
+  for (const auto* const name : {"device", "subsystem_vendor", "subsystem_device"})
+    machine.write(folder + name, "0x1\n");
   machine.write(folder + "local_cpus", mask_of(near));
   machine.write(folder + "config", config);
 }

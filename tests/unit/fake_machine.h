@@ -70,8 +70,11 @@ class FakeMachine {
 
   void add_gpu(const Gpu& gpu, const KnownNode& node) const {
     const auto is_nvidia = gpu.vendor == GpuVendor::kNvidia;
-    add_pci_device(gpu.pci, is_nvidia ? "0x10de" : gpu.vendor == GpuVendor::kAmd ? "0x1002" : "0x8086", is_nvidia ? "0x030200" : "0x038000",
-                   gpu.numa ? std::to_string(*gpu.numa) : "-1");
+    add_pci_device(gpu.pci,
+                   is_nvidia                       ? "0x10de"
+                   : gpu.vendor == GpuVendor::kAmd ? "0x1002"
+                                                   : "0x8086",
+                   is_nvidia ? "0x030200" : "0x038000", gpu.numa ? std::to_string(*gpu.numa) : "-1");
     const auto local = gpu.near.empty() ? node.cpus : gpu.near;  // for hwloc
     write("/sys/bus/pci/devices/" + gpu.pci + "/local_cpulist", local.to_list() + "\n");
     if (is_nvidia) {

@@ -106,11 +106,32 @@ TEST(NearCores, NoCoreHasTwoTasksAndNoCoreIsCut) {
         const auto& [cores, is_filled] = found[task];
         EXPECT_FALSE(cores.empty()) << name << " " << tasks;
         EXPECT_TRUE((cores & taken).empty()) << name << " " << tasks;
-        if (!is_filled) EXPECT_TRUE(cores.is_within(request.places[task])) << name << " " << tasks;
+        EXPECT_TRUE(is_filled || cores.is_within(request.places[task])) << name << " " << tasks;
         for (const auto cpu : cores.members()) EXPECT_TRUE(node.core_of(cpu).is_within(cores)) << name;
         taken = taken | cores;
       }
     }
+  }
+}
+
+// By number, the first threads of cores that no task has.
+TEST(NearCores, SomeStayIdleWhereDividingIsAsked) {
+  const auto idle_on = [](const std::string& name) {
+    const auto node = known_node(name);
+    auto request = request_on(node, 8);
+    request.is_exclusive = true;
+    CpuSet taken, idle;
+    for (const auto& task : find_near_cores(request, node.package_list())) taken = taken | task.cpus;
+    for (const auto& core : node.cores()) {
+      if ((core & taken).empty()) idle.add(core.first());
+    }
+    return idle.to_list();
+  };
+  EXPECT_EQ(idle_on("dgx-a100"), "0-15,32-47,64-79,96-111");
+  EXPECT_EQ(idle_on("b200-snc"), "24-47,96-119");
+  EXPECT_EQ(idle_on("juwels-booster"), "0-5,12-17,24-29,36-41");
+  for (const auto* const name : {"dgx-h100", "hgx-h100", "eight-gpu-two-per-numa", "mi300a", "polaris", "gb200"}) {
+    EXPECT_EQ(idle_on(name), "") << name;
   }
 }
 

@@ -70,9 +70,6 @@ std::vector<NearCores> divide(const NearRequest& request, const Near& near, cons
   return found;
 }
 
-constexpr std::array<std::string_view, 5> kNames{"same L3 cache", "same NUMA node", "same package", "ACROSS PACKAGES",
-                                                 "not known"};
-
 }  // namespace
 
 std::vector<NearCores> find_near_cores(const NearRequest& request, const std::vector<CpuSet>& packages) {
@@ -106,41 +103,34 @@ Nearness nearness_of(const CpuSet& cores, const std::vector<Gpu>& gpus) {
 }
 
 std::string near_table(const std::vector<NearRow>& rows, const std::vector<std::string>& names) {
+  constexpr std::array<std::string_view, 5> kHowNear{"same L3 cache", "same NUMA node", "same package",
+                                                     "ACROSS PACKAGES", "not known"};
+  constexpr std::array<std::size_t, 5> kOrder{3, 2, 1, 0, 4};
   using Line = std::array<std::string_view, 7>;
-  std::array<std::vector<Line>, kNames.size()> by_nearness;
-  std::size_t cured = 0, lost = 0;
-  for (std::size_t at = 0; at < rows.size(); ++at) {
-    const auto& row = rows[at];
-    const auto nearness = static_cast<std::size_t>(row.nearness);
-    by_nearness[nearness].push_back(
-        {names[at], row.cores, row.memory, row.gpu, row.cards, kNames[nearness], row.near});
-    if (row.nearness == Nearness::kPackage || row.nearness == Nearness::kAcross) ++(row.near.empty() ? lost : cured);
-  }
   std::vector<Line> lines{{"rank", "cores", "memory", "GPU", "cards", "how near", "cores with near"}};
-  for (const auto nearness : {3U, 2U, 1U, 0U, 4U}) {
-    lines.insert(lines.end(), by_nearness[nearness].begin(), by_nearness[nearness].end());
+  std::size_t cured = 0, lost = 0, unknown = 0;
+  for (const auto nearness : kOrder) {
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      const auto& row = rows[at];
+      if (row.nearness != static_cast<Nearness>(nearness)) continue;
+      lines.push_back({names[at], row.cores, row.memory, row.gpu, row.cards, kHowNear[nearness], row.near});
+      if (nearness > 1) ++(nearness == kOrder.back() ? unknown : row.near.empty() ? lost : cured);
+    }
   }
   std::vector<std::string> text(lines.size());
-  for (std::size_t i = 0, column = 0; i < Line().size(); ++i) {
-    std::size_t widest = 0;
-    for (std::size_t at = 0; at < lines.size(); ++at) {
-      pad_to(text[at], column);
-      text[at] += lines[at][i].empty() ? "-" : lines[at][i];
-      widest = std::max(widest, text[at].size());
-    }
-    column = widest + 2;
+  for (std::size_t part = 0, column = 0; part < Line().size(); ++part, column += 2) {
+    for (auto& line : text) pad_to(line, column);
+    for (std::size_t at = 0; at < lines.size(); ++at) text[at] += lines[at][part].empty() ? "-" : lines[at][part];
+    for (const auto& line : text) column = std::max(column, line.size());
   }
-  const auto of_all = cat({" of ", counted(rows.size(), "rank")});
-  if (cured != 0) {
-    text.push_back(cat({std::to_string(cured), of_all, " may run on cores far from the GPU: start the program with "
-                        "slurm-bootstrap near, or use srun --distribution=*:block"}));
-  }
-  if (lost != 0) {
-    text.push_back(cat({"the step has no core near the GPU of ", std::to_string(lost), of_all,
-                        ": use --gres-flags=enforce-binding with sbatch or salloc"}));
-  }
-  const auto unknown = by_nearness.back().size();
-  if (unknown != 0) text.push_back(cat({std::to_string(unknown), of_all, " has no GPU whose place is known"}));
+  const auto add = [&](std::size_t count, std::string_view what) {
+    if (count != 0) text.push_back(cat({std::to_string(count), " of ", counted(rows.size(), "rank"), what}));
+  };
+  add(cured,
+      " may run on cores far from the GPU: start the program with slurm-bootstrap near, or use srun "
+      "--distribution=*:block");
+  add(lost, " has no core of the step near the GPU: use --gres-flags=enforce-binding with sbatch or salloc");
+  add(unknown, " has no GPU whose place is known");
   if (cured + lost + unknown == 0) text.emplace_back("all ranks run on cores near their GPU");
   return cat({join(text, "\n"), "\n"});
 }

@@ -37,7 +37,7 @@ inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION"
 inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/srun_messages.h
 inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/step/failure.h
 inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/program/srun_arguments.h
-inline constexpr std::string_view kCpuBindVariable = "SLURM_BOOTSTRAP_CPU_BIND";    // "12.0 --cpu-bind=cores", the user's
+inline constexpr std::string_view kCpuBindVariable = "SLURM_BOOTSTRAP_CPU_BIND";  // "12.0 --cpu-bind=cores", the user's
 // NAME=VALUE that the plugin set for srun's own options, for this step alone.
 inline constexpr std::string_view kLaunchDefaultVariable = "SLURM_BOOTSTRAP_LAUNCH_DEFAULT";
 // DESCRIPTOR:INODE of a socket that srun inherits, for the first failure of its step.

@@ -138,15 +138,19 @@ int check_command(const CheckOptions& options) {
   return table.worst() == CheckResult::kFailed ? kFailed : 0;
 }
 
+// The program is what stands behind the options that CLI11 knows.
+int check_program(std::string_view command, const std::vector<std::string>& program) {
+  if (!program.empty() && !program.front().starts_with('-')) return 0;
+  const auto what = program.empty() ? cat({command, " needs a program"})
+                                    : cat({command, " has no option ", bootstrap::quote(program.front())});
+  return complain(
+      cat({what, ": slurm-bootstrap ", command, " PROGRAM [ARGUMENT...]; see slurm-bootstrap ", command, " --help"}),
+      kUsageError);
+}
+
 int run_command(const CheckOptions& options) {
-  // The words behind the options that CLI11 knows.
-  if (options.program.empty() || options.program.front().starts_with('-')) {
-    const auto what = options.program.empty() ? "run needs a program"
-                                              : cat({"run has no option ", bootstrap::quote(options.program.front())});
-    return complain(cat({what, ": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"}),
-                    kUsageError);
-  }
-  int status = 0;
+  int status = check_program("run", options.program);
+  if (status != 0) return status;
   {
     const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
     status = check_step({.timeout = options.timeout, .leaves_exchange = true, .show = print_trouble},
@@ -168,78 +172,62 @@ struct NearOptions {
 
 // For slurm-bootstrap-near, which is beside this program.
 std::vector<std::string> near_words(const NearOptions& options, const char* mode) {
-  const auto path = own_path();
-  return {cat({path, "-near"}), mode, cat({"-", options.exclusive ? "e" : "", options.force ? "f" : "", options.cards}),
-          options.topology, options.tasks};
+  const auto letters = cat({"-", options.exclusive ? "e" : "", options.force ? "f" : "", options.cards});
+  return {cat({own_path(), "-near"}), mode, letters, options.topology, options.tasks};
 }
 
-std::vector<NearRow> near_rows(const NearOptions& options, const char* mode) {
-  const auto text = output_of(near_words(options, mode));
+void print_near(const std::vector<NearRow>& rows, const std::vector<std::string>& names, std::size_t missing) {
+  auto text = near_table(rows, names);
+  if (missing != 0) text += cat({counted(missing, "rank"), " sent no answer within 10 s\n"});
+  (void)std::fputs(text.c_str(), stdout);
+  (void)std::fflush(stdout);
+}
+
+void print_near_of_ranks(const CheckTable& /*table*/, const CheckFindings& findings) {
   std::vector<NearRow> rows;
-  for (const auto line : split(text, '\n')) {
-    if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
+  std::vector<std::string> names;
+  for (const auto& report : findings.reports) {
+    if (report) rows.push_back(report->near), names.push_back(cat({std::to_string(report->rank), " ", report->host}));
   }
-  return rows;
+  print_near(rows, names, missing_ranks(findings).size());
 }
 
-// The reports travel as those of a check. Where there is no step of ranks, each process prints its own row.
+// The rows of ranks travel as the reports of a check. A process that is no rank of its own prints its row.
 int show_near(const NearOptions& options) {
   const bool is_file = !options.topology.empty();
-  const auto rows = near_rows(options, is_file ? "rows" : "row");
-  if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? options.topology : "this machine"}));
+  const auto text = output_of(near_words(options, is_file ? "rows" : "row"));
   const auto environment = process_environment();
-  auto self = is_file || environment.has("TORCHELASTIC_RUN_ID") ? Result<CheckSelf>(fail(ErrorCode::kMissing, ""))
-                                                               : look_at_self(environment, false);
-  if (!self) {
-    std::vector<std::string> names;
-    for (std::size_t task = 0; task < rows.size(); ++task) {
-      names.push_back(is_file ? std::to_string(task) : std::string(environment.get("RANK").value_or("0")));
-    }
-    (void)std::fputs(near_table(rows, names).c_str(), stdout);
-    return 0;
+  std::vector<NearRow> rows;
+  std::vector<std::string> names;
+  for (const auto line : split(text, '\n')) {
+    names.push_back(is_file ? std::to_string(rows.size()) : std::string(environment.get("RANK").value_or("0")));
+    if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
   }
+  if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? options.topology : "this machine"}));
+  auto self = look_at_self(environment, false);
+  if (is_file || !self || environment.has("TORCHELASTIC_RUN_ID")) return print_near(rows, names, 0), 0;
   self->report.near = rows.front();
   const CommandTimeLimit time_limit("the table", longest_check(std::chrono::seconds(10)));
-  const auto show = [](const CheckTable&, const CheckFindings& findings) {
-    std::vector<NearRow> of_ranks;
-    std::vector<std::string> names;
-    for (const auto& report : findings.reports) {
-      if (!report) continue;
-      of_ranks.push_back(report->near);
-      names.push_back(cat({std::to_string(report->rank), " ", report->host}));
-    }
-    const auto missing = missing_ranks(findings).size();
-    (void)std::fputs(cat({near_table(of_ranks, names),
-                          missing == 0 ? "" : cat({counted(missing, "rank"), " sent no answer within 10 s\n"})})
-                         .c_str(),
-                     stdout);
-    (void)std::fflush(stdout);
-  };
-  return run_check(std::move(*self), {.leaves_exchange = true, .judges = false, .show = show}) ? 0 : kFailed;
+  const CheckSession session{.leaves_exchange = true, .judges = false, .show = print_near_of_ranks};
+  return run_check(std::move(*self), session) ? 0 : kFailed;
 }
 
 int near_command(const NearOptions& options) {
-  const auto& program = options.program;
-  if (!program.empty() && program.front().starts_with('-')) {
-    return complain(cat({"near has no option ", bootstrap::quote(program.front()),
-                         ": slurm-bootstrap near PROGRAM [ARGUMENT...]; see slurm-bootstrap near --help"}),
-                    kUsageError);
-  }
   const bool shows = options.show || !options.topology.empty();
-  if (shows != program.empty()) {
-    return complain(shows ? "near --show and --topology print a table and start no program; leave one of them out"
-                          : "near needs a program: slurm-bootstrap near PROGRAM [ARGUMENT...]; see slurm-bootstrap "
-                            "near --help",
+  if (shows && !options.program.empty()) {
+    return complain("near --show and --topology print a table and start no program; leave one of them out",
                     kUsageError);
   }
+  const int status = shows ? 0 : check_program("near", options.program);
+  if (status != 0) return status;
   auto words = near_words(options, "bind");
   if (::access(words.front().c_str(), X_OK) != 0) {
     return complain(cat({"near needs ", words.front(),
-                         ", which is not there: install the package slurm-bootstrap-near, or build with libhwloc-dev "
-                         "(RPM: hwloc-devel)"}));
+                         ", which is not there: install the package "
+                         "slurm-bootstrap-near, or build with libhwloc-dev (RPM: hwloc-devel)"}));
   }
   if (shows) return show_near(options);
-  words.insert(words.end(), program.begin(), program.end());
+  words.insert(words.end(), options.program.begin(), options.program.end());
   const auto arguments = pointers_to(words);
   (void)::execv(arguments.front(), arguments.data());
   return complain(cat({"cannot run ", words.front(), ": ", std::strerror(errno)}), kCannotRun);

@@ -12,9 +12,11 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/hardware/near_cores.h"
@@ -29,8 +31,8 @@
 namespace bootstrap {
 namespace {
 
-// This machine, or that of a file which lstopo wrote; null: it cannot be read. What the user's programs are meant to see
-// of it does not count, no plugin is loaded (they talk to X servers and start OpenCL), and no CPU is asked by x86.
+// This machine, or that of a file which lstopo wrote; null: it cannot be read. What the user's programs are meant to
+// see of it does not count, no plugin is loaded (they talk to X servers and start OpenCL), and no CPU is asked by x86.
 hwloc_topology_t load_topology(const char* file) {
   std::array<char, 32> no_plugins{"HWLOC_PLUGINS_PATH=/dev/null"}, no_x86{"HWLOC_COMPONENTS=-x86"};
   std::array<char*, 3> variables{no_plugins.data(), no_x86.data(), nullptr};
@@ -61,8 +63,8 @@ std::vector<CpuSet> sets_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return sets;
 }
 
-// The NUMA nodes of these CPUs. A node without CPUs, as the memory of a GPU or HBM, has in hwloc the CPUs of another node
-// or all, and a higher number than that.
+// The NUMA nodes of these CPUs. A node without CPUs, as the memory of a GPU or HBM, has in hwloc the CPUs of another
+// node or all, and a higher number than that.
 std::map<std::uint32_t, CpuSet> nodes_of(hwloc_topology_t topology, const CpuSet& cpus) {
   std::map<std::uint32_t, CpuSet> nodes;
   for (hwloc_obj_t node = nullptr;
@@ -114,8 +116,8 @@ std::vector<Gpu> gpus_of_file(hwloc_topology_t topology) {
 
 bool is_openfabrics(hwloc_obj_t card) { return card->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS; }
 
-// For the network: of each GPU all cards that share the most with it, and none at another NUMA node. InfiniBand and RoCE
-// if there are any, as UCX names them: "mlx5_0:1".
+// For the network: of each GPU all cards that share the most with it, and none at another NUMA node. InfiniBand and
+// RoCE if there are any, as UCX names them: "mlx5_0:1".
 std::string cards_near(hwloc_topology_t topology, const std::vector<Gpu>& gpus) {
   std::vector<hwloc_obj_t> cards;
   for (hwloc_obj_t card = nullptr; (card = hwloc_get_next_osdev(topology, card)) != nullptr;) {
@@ -126,7 +128,8 @@ std::string cards_near(hwloc_topology_t topology, const std::vector<Gpu>& gpus) 
   for (const auto& gpu : gpus) {
     auto* above = hwloc_get_pcidev_by_busidstring(topology, gpu.pci.c_str());
     for (bool is_found = false; above != nullptr && !is_found; above = above->parent) {
-      if (nodes_of(topology, above->cpuset == nullptr ? around(topology, above) : set_of(above->cpuset)).size() > 1) break;
+      if (nodes_of(topology, above->cpuset == nullptr ? around(topology, above) : set_of(above->cpuset)).size() > 1)
+        break;
       for (auto* const card : cards) {
         const auto* at = card->parent;
         while (at != nullptr && at != above) at = at->parent;
@@ -145,8 +148,8 @@ NearRow describe(hwloc_topology_t topology, const CpuSet& cores, const CpuSet& n
   for (const auto& [number, cpus] : nodes_of(topology, cores)) memory.push_back(number);
   std::vector<std::string> names;
   for (const auto& gpu : gpus) names.push_back(gpu.pci);
-  return {cores.to_list(),  write_ranges(memory), join(names, ","), cards_near(topology, gpus),
-          near.to_list(), nearness_of(cores, gpus)};
+  return {cores.to_list(), write_ranges(memory),    join(names, ","), cards_near(topology, gpus),
+          near.to_list(),  nearness_of(cores, gpus)};
 }
 
 // This process as a task of its node: of a step, of mpirun, or a worker of torchrun.
@@ -210,8 +213,8 @@ class NearTask {
     return is_users ? cat({"--cpu-bind=", type}) : std::string();
   }
 
-  // What the kernel permits, where that is no more than the job has here: Slurm's cgroup, or a whole node. Else what this
-  // process has: others would be those of another job.
+  // What the kernel permits, where that is no more than the job has here: Slurm's cgroup, or a whole node. Else what
+  // this process has: others would be those of another job.
   CpuSet cpus_of_step() const {
     CpuSet permitted;
     if (bind_to(set_of(hwloc_topology_get_topology_cpuset(topology_)))) permitted = cores_of(0);
@@ -219,14 +222,14 @@ class NearTask {
     return permitted.count() <= environment_.number("SLURM_CPUS_ON_NODE").value_or(0) ? permitted : before_;
   }
 
-  // Each GPU of the step has a place here, or of the node, where Slurm shows each task its own alone. So all tasks have the
-  // same request.
+  // Each GPU of the step has a place here, or of the node, where Slurm shows each task its own alone. So all tasks have
+  // the same request.
   NearCores choose() const {
     auto entries = gpus_.usable;
     std::sort(entries.begin(), entries.end());
     if (environment_.number("SLURM_GPUS_ON_NODE").value_or(0) > entries.size()) {
-      for (entries.clear(); entries.size() < gpus_.of_node.size();)
-        entries.push_back(static_cast<std::uint32_t>(entries.size()));
+      entries.resize(gpus_.of_node.size());
+      std::iota(entries.begin(), entries.end(), 0U);
     }
     NearRequest request{.cores = sets_of(topology_, HWLOC_OBJ_CORE),
                         .places = {},
@@ -235,18 +238,16 @@ class NearTask {
                         .is_exclusive = has('e')};
     if (is_torchruns_ || gpus_.own.empty()) request.needed = 1;
     request.needed = std::max<std::size_t>(1, request.needed / std::max<std::size_t>(1, gpus_.own.size()));
-    NearCores choice;
-    std::vector<std::size_t> own;
     // Tasks that share a GPU are as many places.
-    for (std::uint32_t first = 0; first == 0 || (first < place_.local_size && !entries.empty()); first += entries.size()) {
-      for (const auto entry : entries) {
-        const bool is_own = std::find(gpus_.own.begin(), gpus_.own.end(), entry) != gpus_.own.end();
-        const auto turn = place_.local_rank / std::max<std::size_t>(1, entries.size()) * entries.size();
-        if (is_own && turn == first) own.push_back(request.places.size());
-        request.places.push_back(entry == OwnGpus::kNotKnown ? CpuSet() : place_of({gpus_.of_node[entry]}));
-      }
-      if (entries.empty()) break;
+    const auto turns = entries.empty() ? 0 : (place_.local_size + entries.size() - 1) / entries.size();
+    std::vector<std::size_t> own;
+    for (std::size_t at = 0; at < turns * entries.size(); ++at) {
+      const auto entry = entries[at % entries.size()];
+      const bool is_own = std::find(gpus_.own.begin(), gpus_.own.end(), entry) != gpus_.own.end();
+      if (is_own && at / entries.size() == place_.local_rank / entries.size()) own.push_back(at);
+      request.places.push_back(entry == OwnGpus::kNotKnown ? CpuSet() : place_of({gpus_.of_node[entry]}));
     }
+    NearCores choice;
     const auto found = find_near_cores(request, sets_of(topology_, HWLOC_OBJ_PACKAGE));
     for (const auto at : own) {
       choice.cpus = choice.cpus | found[at].cpus;

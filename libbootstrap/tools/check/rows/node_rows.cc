@@ -116,7 +116,8 @@ CheckRow near_row(const Survey& survey) {
   }
   const auto wide = survey.where([&](auto& report) { return report.near.nearness > Nearness::kNumaNode; });
   if (wide.empty()) return ok("all ranks run on cores near their GPU");
-  return ok(cat({counted(wide.size(), "rank"), " may also run on cores far from the GPU, if not started with slurm-bootstrap near"}));
+  return ok(cat({counted(wide.size(), "rank"),
+                 " may also run on cores far from the GPU, if not started with slurm-bootstrap near"}));
 }
 
 CheckRow shm_row(const Survey& survey) {
