@@ -328,7 +328,11 @@ int run(char** words) {
     const NearTask task(topology, options);
     mode == "row" ? task.print_row() : task.bind();
   }
-  if (mode != "bind") return topology == nullptr ? 1 : 0;
+  if (mode != "bind") {
+    if (topology == nullptr) return 1;
+    hwloc_topology_destroy(topology);
+    return 0;
+  }
   char** const program = words + 5;
   (void)::execvp(program[0], program);
   const auto sentence = cat({"slurm-bootstrap near: cannot run ", program[0], ": ", std::strerror(errno), "\n"});

@@ -1,7 +1,9 @@
-"""Near GPUs on a real cluster: two NUMA nodes of one CPU each, which this machine's CPUs 0 and 1 stand in for. The first two
+"""Near GPUs and near cores on a real cluster: two NUMA nodes of one CPU each, which this machine's CPUs 0 and 1 stand in for. The first two
 GPUs are near to CPU 1 and the last two near to CPU 0, by files of /sys and /proc that the node sees in place of its own."""
 
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ FILES = """
 mount -t tmpfs driver /proc/driver && mount -t tmpfs devices /sys/bus/pci/devices && mount -t tmpfs nodes /sys/devices/system/node
 for cpu in 0 1; do
   mkdir /sys/devices/system/node/node$cpu && echo $cpu >/sys/devices/system/node/node$cpu/cpulist
+  echo $((cpu + 1)) >/sys/devices/system/node/node$cpu/cpumap
 done
+echo 0-1 >/sys/devices/system/node/online
 for gpu in 0 1 2 3; do
   pci=0000:1$gpu:00.0
   mkdir -p /proc/driver/nvidia/gpus/$pci /sys/bus/pci/devices/$pci
@@ -126,3 +130,98 @@ def test_explain_names_a_task_with_gpus_and_one_core(node):
         _, done = node.run(*options.split(), "--bootstrap=explain", program=(COMMAND, "explain", "--rank", "0"))
         shown[options] = [line in " ".join(text.split()) for text in (done.stdout, done.stderr)]
     assert shown == {"-n2": [True, True], "-n1 -c2": [False, False]}
+
+
+# The kernel's own word in the program that `near` has started: CPUs of the process, and its memory policy. The machine has one
+# real NUMA node, so that only the memory of node 0 can be preferred.
+KERNEL = r'''echo "$(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)" \
+"$(sed -n '1s/^[^ ]* \([a-z]*\).*/\1/p' /proc/self/numa_maps)" "GPU ${BOOTSTRAP_GPU-$CUDA_VISIBLE_DEVICES}" "OMP ${OMP_NUM_THREADS-}"'''
+ON_0, ON_1, ON_BOTH = ("0", "prefer"), ("1", "default"), ("0-1", "prefer")
+KEEPS = "warning: keeps the cores of your --cpu-bind={}; use --force for those near the GPU"
+
+
+def start_near(node, options, *near, program=("sh", "-c", KERNEL), **more):
+    done = node.cluster.run(["srun", "-N1", "--gres=gpu:4", *options.split(), COMMAND, "near", *near, *program], **more)
+    assert done.returncode == 0, done
+    return done
+
+
+@pytest.mark.parametrize("options, near, places, said", [
+    # GPUs 0 and 1 are near CPU 1, GPUs 2 and 3 near CPU 0. Slurm binds task i to CPU i.
+    ("-n2 --gpus-per-task=2 --bootstrap=off", [], [ON_1, ON_0], ""),
+    ("-n2 --bootstrap=on --cpu-bind=none", [], [ON_1, ON_0], ""),
+    ("-n2 --bootstrap-gpu=narrow", ["--exclusive"], [ON_0, ON_1], ""),
+    ("-n2 --bootstrap=off", [], [ON_BOTH, ON_BOTH], "too few cores of the step are near its GPU; it has others, too: 0-1"),
+    ("-n2 --bootstrap=off", ["--exclusive"], [ON_0, ON_1], "too few cores of the step are near its GPU"),
+    ("-n2 --cpu-bind=cores", [], [("0", "default"), ON_1], KEEPS.format("cores")),
+    ("-n2 --cpu-bind=sockets", [], [("0", "default"), ON_1], KEEPS.format("sockets")),
+    ("-n2 --cpu-bind=mask_cpu:2,2", [], [ON_1, ON_1], KEEPS.format("mask_cpu:2,2")),
+    ("-n2 --bootstrap=on --cpu-bind=map_cpu:0,0", [], [("0", "default")] * 2, KEEPS.format("map_cpu:0,0")),
+    ("-n2 --bootstrap=on --cpu-bind=map_cpu:0,0", ["--force"], [ON_1, ON_0], ""),
+])  # fmt: skip
+def test_near_binds_to_the_cores_near_the_gpu(node, options, near, places, said):
+    done = start_near(node, options, *near)
+    assert sorted(tuple(line.split()[:2]) for line in done.stdout.splitlines()) == sorted(places), done
+    others = re.sub(r"slurm-bootstrap near: rank .: warning: cannot prefer the memory of its cores: Invalid argument\n", "", done.stderr)
+    assert said in others and bool(said) == ("slurm-bootstrap near" in others), done
+
+
+def test_near_sets_our_thread_count_anew(node):
+    """Of a task that Slurm bound to one CPU, and which may use both."""
+    options = "-n1 -c2 --bootstrap=on"
+    for near, threads in (([], "1"), (["--force"], "1")):
+        done = start_near(node, f"{options} --cpu-bind=map_cpu:0", *near)
+        assert done.stdout.split()[-1] == threads, done
+    done = start_near(node, "-n1 -c2 --bootstrap=on --cpu-bind=map_cpu:0", program=("env",), env={"OMP_NUM_THREADS": "7"})
+    assert "OMP_NUM_THREADS=7\n" in done.stdout
+
+
+def test_near_shows_the_far_rank_first(node):
+    done = start_near(node, "-n2 --bootstrap-gpu=narrow --cpu-bind=map_cpu:0,0", "--show", program=())
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["rank", "0", "1", "1"], done
+    assert "0000:10:00.0,0000:11:00.0" in lines[1] and "same NUMA node" in lines[2]
+    assert lines[3].startswith("1 of 2 ranks may run on cores far from the GPU: start the program with slurm-bootstrap near")
+    check = node.cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap-gpu=narrow", "--cpu-bind=map_cpu:0,0", COMMAND, "check"]).stdout
+    assert re.search(r"GPU places +warning +these ranks run on cores far from their GPU", check), check
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("launcher", ["torchrun --nproc_per_node=4 --no_python", "mpirun -np 2"])
+def test_near_below_another_launcher(node, launcher):
+    """Workers 0 and 1 have GPUs at CPU 1, workers 2 and 3 at CPU 0; two on one core may use both, and --exclusive gives each one."""
+    is_torchrun = launcher.startswith("torchrun")
+    start = ["srun", "-n1", "-c2"] if is_torchrun else ["salloc", "-n2", "-Q"]
+    line = [*start, "--gres=gpu:4", *launcher.split(), COMMAND, "near", *(["--exclusive"] * (not is_torchrun)), "sh", "-c", KERNEL]
+    done = node.cluster.run(line, env={"PET_REDIRECTS": "9:1", "PET_TEE": "9:1", "OMP_NUM_THREADS": "1"})
+    expected = [ON_BOTH] * 4 if is_torchrun else [ON_0, ON_1]
+    assert sorted(tuple(line.split()[:2]) for line in done.stdout.splitlines()) == expected, done
+
+
+def test_near_loads_no_plugin_and_leaves_variables_of_hwloc(node):
+    variables = {"HWLOC_XMLFILE": "/nonexistent", "HWLOC_PLUGINS_PATH": "/usr/lib"}
+    done = start_near(node, "-n1 -c2 --cpu-bind=none", program=("env",), env=variables)
+    assert {f"{name}={value}" for name, value in variables.items()} <= set(done.stdout.splitlines())
+    traced = subprocess.run(["strace", "-f", "-e", "trace=openat", COMMAND, "near", "true"], capture_output=True, text=True, check=True)
+    libraries = set(re.findall(r'/([^/"]+\.so[^/"]*)", \S+ = \d', traced.stderr.replace("|", "")))
+    assert {name.split(".")[0] for name in libraries} <= {"libhwloc", "libudev", "libstdc++", "libgcc_s", "libc", "libm", "ld"}, libraries
+
+
+def test_near_prints_the_mapping_of_a_file(tmp_path):
+    """Two packages with a GPU each, in the other order: 20 lines are enough for hwloc."""
+    def part(index, gpu):
+        return f'''<object type="Package" os_index="{index}" cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}" nodeset="{1 << index:#x}"
+        complete_nodeset="{1 << index:#x}"><object type="NUMANode" os_index="{index}" cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}"
+        nodeset="{1 << index:#x}" complete_nodeset="{1 << index:#x}" local_memory="1048576"/><object type="Core" os_index="{index}"
+        cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}" nodeset="{1 << index:#x}" complete_nodeset="{1 << index:#x}"><object type="PU"
+        os_index="{index}" cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}" nodeset="{1 << index:#x}"
+        complete_nodeset="{1 << index:#x}"/></object><object type="Bridge" bridge_type="0-1" depth="0" bridge_pci="0000:[{gpu}-{gpu}]"><object
+        type="PCIDev" pci_busid="0000:{gpu}:00.0" pci_type="0302 [10de:2330] [10de:16c1] a1"/></object></object>'''
+    node = tmp_path / "node.xml"
+    node.write_text(f'''<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology version="2.0"><object type="Machine" os_index="0"
+        cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3" nodeset="0x3" complete_nodeset="0x3"
+        allowed_nodeset="0x3">{part(0, "9d")}{part(1, "1b")}</object></topology>''')
+    done = subprocess.run([COMMAND, "near", "--topology", node, "--tasks", "2"], capture_output=True, text=True, check=False)
+    assert [line.split()[:4] for line in done.stdout.splitlines()[1:3]] == [["0", "1", "1", "0000:1b:00.0"], ["1", "0", "0", "0000:9d:00.0"]], done
+    wrong = subprocess.run([COMMAND, "near", "--topology", "/dev/null"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stderr) == (1, "slurm-bootstrap: hwloc cannot read /dev/null\n")
