@@ -292,6 +292,10 @@ TEST(CheckRows, TheMachines) {
   expect_row(both(one_cpu, on({1}, [](auto& report) { report.cpus_on_node = 2; })), "CPUs", kOk,
              "1 to 4 CPUs for a rank");
   expect_row(on({2}, [](auto& report) { report.openmp_threads = "8"; }), "CPUs", kWarning, "", {2});
+  const auto near = on_all([](auto& report) { report.near = {.near = "1", .nearness = Nearness::kNumaNode}; });
+  const auto far = on({3}, [](auto& report) { report.near = {.nearness = Nearness::kAcross}; });
+  expect_row(near, "GPU places", kOk, "all ranks run on cores near their GPU");
+  expect_row(both(near, far), "GPU places", kWarning, "these ranks run on cores far from their GPU", {3});
   expect_row(shm(127), "/dev/shm", kWarning, "at least 127 MiB free; NCCL and data loaders need 64 MiB for each rank",
              {2, 3});
   expect_row(shm(128), "/dev/shm", kOk, "at least 128 MiB free");

@@ -27,7 +27,7 @@ std::vector<NearCores> share(const NearRequest& request, const Near& near, const
   for (const auto& own : near) {
     auto& one = found.emplace_back(NearCores{own, false});
     const auto sharing = std::count_if(near.begin(), near.end(), [&](auto& other) { return overlap(own, other); });
-    const auto needed = static_cast<std::size_t>(sharing) * request.needed;
+    const auto needed = (static_cast<std::size_t>(sharing) * request.needed + request.each - 1) / request.each;
     if (own.empty() || own.count() >= needed) continue;
     one.cpus = packages_of(own, packages) & request.allowed;
     if (one.cpus.count() < needed) one.cpus = request.allowed;
@@ -65,7 +65,9 @@ std::vector<NearCores> divide(const NearRequest& request, const Near& near, cons
   for (const auto at : order) {
     auto& one = found[at];
     const auto around = packages_of(near[at], packages);
-    while (one.cpus.count() < request.needed && (take(one, around) || take(one, request.allowed))) one.is_filled = true;
+    while (one.cpus.count() < std::max<std::size_t>(1, request.needed / request.each) &&
+           (take(one, around) || take(one, request.allowed)))
+      one.is_filled = true;
   }
   return found;
 }

@@ -17,7 +17,8 @@ struct NearRequest {
   std::vector<CpuSet> cores;   // of the machine in its order: the hardware threads of each, which stay together
   std::vector<CpuSet> places;  // the CPUs near each GPU, or near all GPUs of a task; empty: not known
   CpuSet allowed;              // what the step may use
-  std::size_t needed = 1;      // CPUs for each of the places
+  std::size_t needed = 1;      // CPUs of a task
+  std::size_t each = 1;        // places of a task
   bool is_exclusive = false;
 };
 

@@ -237,7 +237,7 @@ class NearTask {
                         .needed = environment_.number("SLURM_CPUS_PER_TASK").value_or(1),
                         .is_exclusive = has('e')};
     if (is_torchruns_ || gpus_.own.empty()) request.needed = 1;
-    request.needed = std::max<std::size_t>(1, request.needed / std::max<std::size_t>(1, gpus_.own.size()));
+    request.each = std::max<std::size_t>(1, gpus_.own.size());
     // Tasks that share a GPU are as many places.
     const auto turns = entries.empty() ? 0 : (place_.local_size + entries.size() - 1) / entries.size();
     std::vector<std::size_t> own;

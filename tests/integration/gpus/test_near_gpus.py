@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from built_files import COMMAND, PROBE
+from built_files import COMMAND, PROBE, built
 from layout_oracle import read_reports
 
+HERE = built("libbootstrap/slurm-bootstrap")  # outside of a cluster
 NEAR = {"0": {2, 3}, "1": {0, 1}}  # GPUs by CPU
 FILES = """
 mount -t tmpfs driver /proc/driver && mount -t tmpfs devices /sys/bus/pci/devices && mount -t tmpfs nodes /sys/devices/system/node
@@ -152,7 +153,7 @@ def start_near(node, options, *near, program=("sh", "-c", KERNEL), **more):
     ("-n2 --bootstrap=on --cpu-bind=none", [], [ON_1, ON_0], ""),
     ("-n2 --bootstrap-gpu=narrow", ["--exclusive"], [ON_0, ON_1], ""),
     ("-n2 --bootstrap=off", [], [ON_BOTH, ON_BOTH], "too few cores of the step are near its GPU; it has others, too: 0-1"),
-    ("-n2 --bootstrap=off", ["--exclusive"], [ON_0, ON_1], "too few cores of the step are near its GPU"),
+    ("-n2 --bootstrap=off", ["--exclusive"], [ON_0, ON_1], "the step has no core left near its GPU; it keeps its cores"),
     ("-n2 --cpu-bind=cores", [], [("0", "default"), ON_1], KEEPS.format("cores")),
     ("-n2 --cpu-bind=sockets", [], [("0", "default"), ON_1], KEEPS.format("sockets")),
     ("-n2 --cpu-bind=mask_cpu:2,2", [], [ON_1, ON_1], KEEPS.format("mask_cpu:2,2")),
@@ -167,13 +168,12 @@ def test_near_binds_to_the_cores_near_the_gpu(node, options, near, places, said)
 
 
 def test_near_sets_our_thread_count_anew(node):
-    """Of a task that Slurm bound to one CPU, and which may use both."""
-    options = "-n1 -c2 --bootstrap=on"
-    for near, threads in (([], "1"), (["--force"], "1")):
-        done = start_near(node, f"{options} --cpu-bind=map_cpu:0", *near)
-        assert done.stdout.split()[-1] == threads, done
-    done = start_near(node, "-n1 -c2 --bootstrap=on --cpu-bind=map_cpu:0", program=("env",), env={"OMP_NUM_THREADS": "7"})
-    assert "OMP_NUM_THREADS=7\n" in done.stdout
+    """Of a task with both CPUs, which near leaves one. The user's count stays."""
+    line = ["srun", "-n1", "-c2", "--gres=gpu:1", "--cpu-bind=none", "--bootstrap=on", "env", "-u", "SLURM_CPUS_PER_TASK"]
+    show = ["sh", "-c", "echo $OMP_NUM_THREADS"]
+    counts = [node.cluster.run([*line, *words, *show], env=env).stdout.strip()
+              for words, env in (([], {}), ([COMMAND, "near"], {}), ([COMMAND, "near"], {"OMP_NUM_THREADS": "7"}))]  # fmt: skip
+    assert counts == ["2", "1", "7"]
 
 
 def test_near_shows_the_far_rank_first(node):
@@ -202,26 +202,26 @@ def test_near_loads_no_plugin_and_leaves_variables_of_hwloc(node):
     variables = {"HWLOC_XMLFILE": "/nonexistent", "HWLOC_PLUGINS_PATH": "/usr/lib"}
     done = start_near(node, "-n1 -c2 --cpu-bind=none", program=("env",), env=variables)
     assert {f"{name}={value}" for name, value in variables.items()} <= set(done.stdout.splitlines())
-    traced = subprocess.run(["strace", "-f", "-e", "trace=openat", COMMAND, "near", "true"], capture_output=True, text=True, check=True)
+    traced = subprocess.run(["strace", "-f", "-e", "trace=openat", HERE, "near", "true"], capture_output=True, text=True, check=True)
     libraries = set(re.findall(r'/([^/"]+\.so[^/"]*)", \S+ = \d', traced.stderr.replace("|", "")))
     assert {name.split(".")[0] for name in libraries} <= {"libhwloc", "libudev", "libstdc++", "libgcc_s", "libc", "libm", "ld"}, libraries
 
 
 def test_near_prints_the_mapping_of_a_file(tmp_path):
     """Two packages with a GPU each, in the other order: 20 lines are enough for hwloc."""
-    def part(index, gpu):
-        return f'''<object type="Package" os_index="{index}" cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}" nodeset="{1 << index:#x}"
-        complete_nodeset="{1 << index:#x}"><object type="NUMANode" os_index="{index}" cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}"
-        nodeset="{1 << index:#x}" complete_nodeset="{1 << index:#x}" local_memory="1048576"/><object type="Core" os_index="{index}"
-        cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}" nodeset="{1 << index:#x}" complete_nodeset="{1 << index:#x}"><object type="PU"
-        os_index="{index}" cpuset="{1 << index:#x}" complete_cpuset="{1 << index:#x}" nodeset="{1 << index:#x}"
-        complete_nodeset="{1 << index:#x}"/></object><object type="Bridge" bridge_type="0-1" depth="0" bridge_pci="0000:[{gpu}-{gpu}]"><object
-        type="PCIDev" pci_busid="0000:{gpu}:00.0" pci_type="0302 [10de:2330] [10de:16c1] a1"/></object></object>'''
+    def sets(mask):
+        return " ".join(f'{name}="{mask}"' for name in ("cpuset", "complete_cpuset", "nodeset", "complete_nodeset"))
+
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<!DOCTYPE topology SYSTEM "hwloc2.dtd">', '<topology version="2.0">',
+             f'<object type="Machine" os_index="0" {sets("0x3")} allowed_cpuset="0x3" allowed_nodeset="0x3">']  # fmt: skip
+    for index, bus in enumerate(("9d", "1b")):
+        own = f'os_index="{index}" {sets(hex(1 << index))}'
+        lines += [f'<object type="Package" {own}>', f'<object type="NUMANode" {own} local_memory="1048576"/>', f'<object type="Core" {own}>',
+                  f'<object type="PU" {own}/>', "</object>", f'<object type="Bridge" bridge_type="0-1" depth="0" bridge_pci="0000:[{bus}-{bus}]">',
+                  f'<object type="PCIDev" pci_busid="0000:{bus}:00.0" pci_type="0302 [10de:2330] [10de:16c1] a1"/>', "</object>", "</object>"]
     node = tmp_path / "node.xml"
-    node.write_text(f'''<?xml version="1.0"?><!DOCTYPE topology SYSTEM "hwloc2.dtd"><topology version="2.0"><object type="Machine" os_index="0"
-        cpuset="0x3" complete_cpuset="0x3" allowed_cpuset="0x3" nodeset="0x3" complete_nodeset="0x3"
-        allowed_nodeset="0x3">{part(0, "9d")}{part(1, "1b")}</object></topology>''')
-    done = subprocess.run([COMMAND, "near", "--topology", node, "--tasks", "2"], capture_output=True, text=True, check=False)
+    node.write_text("\n".join([*lines, "</object>", "</topology>", ""]))
+    done = subprocess.run([HERE, "near", "--topology", node, "--tasks", "2"], capture_output=True, text=True, check=False)
     assert [line.split()[:4] for line in done.stdout.splitlines()[1:3]] == [["0", "1", "1", "0000:1b:00.0"], ["1", "0", "0", "0000:9d:00.0"]], done
-    wrong = subprocess.run([COMMAND, "near", "--topology", "/dev/null"], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([HERE, "near", "--topology", "/dev/null"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr) == (1, "slurm-bootstrap: hwloc cannot read /dev/null\n")

@@ -108,7 +108,7 @@ CheckRow cpu_row(const Survey& survey) {
 
 CheckRow near_row(const Survey& survey) {
   const auto is_known = [](const CheckReport& report) { return report.near.nearness != Nearness::kUnknown; };
-  if (!survey.any(is_known)) return absent("the places of the GPUs are not known, or there are none");
+  if (!survey.any(is_known)) return {};
   auto far = survey.where([&](const CheckReport& report) { return is_known(report) && report.near.near.empty(); });
   if (!far.empty()) {
     return warning("these ranks run on cores far from their GPU", std::move(far),

@@ -106,7 +106,7 @@ CheckRow driver_row(const Survey& survey);
 CheckRow gpu_row(const Survey& survey);
 CheckRow peer_row(const Survey& survey);
 CheckRow cpu_row(const Survey& survey);
-CheckRow near_row(const Survey& survey);
+CheckRow near_row(const Survey& survey);  // none where no place of a GPU is known
 CheckRow shm_row(const Survey& survey);
 CheckRow locked_memory_row(const Survey& survey);
 CheckRow system_row(const Survey& survey);
