@@ -1,7 +1,8 @@
 /*
  * From the start of a process to the 128 bytes of each rank in its hand, with the library: exchange_start [CALLS], so
- * often from one handle; exchange_start COUNT communicators makes NCCL communicators instead. Started by exchange_clock; prints a line of JSON with times in nanoseconds and the private
- * memory in KiB. SPDX-License-Identifier: Apache-2.0
+ * often from one handle; exchange_start COUNT communicators makes NCCL communicators instead. Started by
+ * exchange_clock; prints a line of JSON with times in nanoseconds and the private memory in KiB.
+ * SPDX-License-Identifier: Apache-2.0
  */
 #define _POSIX_C_SOURCE 200809L
 #include <bootstrap/bootstrap.h>

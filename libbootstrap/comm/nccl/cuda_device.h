@@ -15,7 +15,8 @@
 
 namespace bootstrap {
 
-// Whether a function of a vendor's header is called as the pointer that we declare: arguments and result have its sizes.
+// Whether a function of a vendor's header is called as the pointer that we declare: arguments and result have its
+// sizes.
 template <class Function>
 struct SizesOf;
 template <class Value, class... Arguments>

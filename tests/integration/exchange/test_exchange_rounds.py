@@ -27,7 +27,8 @@ def run_rounds(mode, rounds, build=BUILD, **variables):
 
 
 def run_under_tsan(mode, rounds):
-    options = f"suppressions={SUPPRESSIONS}:exitcode=66:print_suppressions=0"
+    """A helper process has no standard error: it ends with its first report, and the round of its rank fails."""
+    options = f"suppressions={SUPPRESSIONS}:exitcode=66:print_suppressions=0:halt_on_error=1"
     return run_rounds(mode, rounds, "build/tsan", TSAN_OPTIONS=options)
 
 

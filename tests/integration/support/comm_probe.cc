@@ -112,8 +112,9 @@ bootstrap_status_t make_ids(bootstrap_t* job, const Wanted& wanted, std::string&
                                                : BOOTSTRAP_WORLD;
   const bool is_list = wanted.group.find_first_of("0123456789") != std::string::npos;
   const auto list = is_list ? own_list(wanted.group, bootstrap_rank(job)) : std::vector<int>();
-  const auto status = is_list ? bootstrap_nccl_unique_ids_ranks(job, list.data(), static_cast<int>(list.size()), ids.data(), wanted.ids)
-                              : bootstrap_nccl_unique_ids(job, group, ids.data(), wanted.ids);
+  const auto status =
+      is_list ? bootstrap_nccl_unique_ids_ranks(job, list.data(), static_cast<int>(list.size()), ids.data(), wanted.ids)
+              : bootstrap_nccl_unique_ids(job, group, ids.data(), wanted.ids);
   text = "ids";
   for (const auto& id : ids) text += " " + hash_of(id);
   return status;
