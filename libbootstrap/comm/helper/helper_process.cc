@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
@@ -34,6 +33,9 @@
 #include "probe/deadline.h"
 #include "probe/files.h"
 #include "probe/secrets.h"
+
+// clone(2), under the name by which ThreadSanitizer does not take it for a fork: the memory is shared.
+extern "C" int __clone(int (*run)(void*), void* stack, int flags, void* argument, ...);
 
 namespace bootstrap {
 namespace {
@@ -122,7 +124,7 @@ constexpr std::size_t kStackSize = 32768;
 constexpr int kShared = CLONE_VM | CLONE_VFORK;
 
 // For functions that return when the thread-local variables are no longer there.
-#define BOOTSTRAP_BARE __attribute__((no_stack_protector))
+#define BOOTSTRAP_BARE __attribute__((no_stack_protector, no_sanitize_thread))
 
 // Duplicates a descriptor to a number above those that the helper opens anew: the program may have no standard output.
 Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1)); }
@@ -209,15 +211,14 @@ struct HelperProcess::Start {
   const pid_t program = ::getpid();
   pid_t guard = 0;
   int error = 0;
-  int status = 0;                  // of the helper, from wait(2)
-  std::atomic<int> is_settled{0};  // the helper runs its program, or there is none
-  std::atomic<int> thread{1};      // 0: it has ended
+  int status = 0;      // of the helper, from wait(2)
+  int is_settled = 0;  // the helper runs its program, or there is none; like the next with __atomic functions alone
+  int thread = 1;      // 0: it has ended
   alignas(16) std::array<char, kStackSize> stacks[3];
 
   // The kernel wakes us. Without a time it waits for ever.
-  static void wait_while(std::atomic<int>& value, int unwanted, std::optional<Deadline> deadline) {
-    static_assert(sizeof value == sizeof(int));
-    while (value == unwanted) {
+  static void wait_while(const int& value, int unwanted, std::optional<Deadline> deadline) {
+    while (__atomic_load_n(&value, __ATOMIC_SEQ_CST) == unwanted) {
       const auto left = deadline ? *deadline - steady_clock::now() : std::chrono::hours(1);
       if (left.count() <= 0) return;
       const auto nanoseconds = std::chrono::nanoseconds(left).count();
@@ -225,13 +226,13 @@ struct HelperProcess::Start {
       (void)::syscall(SYS_futex, &value, FUTEX_WAIT, unwanted, &time, nullptr, 0);
     }
   }
-  void settle() {
-    is_settled = 1;
+  BOOTSTRAP_BARE void settle() {
+    __atomic_store_n(&is_settled, 1, __ATOMIC_SEQ_CST);
     (void)::syscall(SYS_futex, &is_settled, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
   }
 
   // No signal for the program's processes ends the helper: it has to outlive its rank, and to leave the server then.
-  static int become_helper(void* start_of_it) {
+  BOOTSTRAP_BARE static int become_helper(void* start_of_it) {
     auto& start = *static_cast<Start*>(start_of_it);
     for (int signal = 1; signal < NSIG; ++signal) (void)::signal(signal, SIG_DFL);
     if (::prctl(PR_SET_PDEATHSIG, kPeerIsGone) != 0 || ::getppid() != start.guard) return 1;
@@ -254,7 +255,7 @@ struct HelperProcess::Start {
     if (!is_ready) start.error = errno;
     ::closefrom(kHelperSocket + 1);
     if (!is_ready || ::getppid() != start.program) return 0;
-    const pid_t helper = ::clone(become_helper, start.stacks[2].end(), kShared | SIGCHLD, &start);
+    const pid_t helper = ::__clone(become_helper, start.stacks[2].end(), kShared | SIGCHLD, &start);
     if (helper < 0) start.error = errno;
     ::closefrom(0);
     start.settle();
@@ -266,7 +267,7 @@ struct HelperProcess::Start {
   // waitpid(2) finds a child that sends no signal only with __WALL.
   BOOTSTRAP_BARE static int wait_for_guard(void* start_of_it) {
     auto& start = *static_cast<Start*>(start_of_it);
-    const pid_t process = ::clone(guard_helper, start.stacks[1].end(), kShared, &start);
+    const pid_t process = ::__clone(guard_helper, start.stacks[1].end(), kShared, &start);
     if (process < 0) start.error = errno;
     if (process > 0) (void)::syscall(SYS_wait4, process, nullptr, __WALL, nullptr);
     start.settle();
@@ -281,7 +282,7 @@ struct HelperProcess::Start {
     sigset_t before;
     (void)::sigfillset(&all);
     (void)::pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (::clone(wait_for_guard, stacks[0].end(), kOwnThread | CLONE_CHILD_CLEARTID, this, nullptr, nullptr, &thread) <
+    if (::__clone(wait_for_guard, stacks[0].end(), kOwnThread | CLONE_CHILD_CLEARTID, this, nullptr, nullptr, &thread) <
         0) {
       error = errno;
       thread = 0;
@@ -295,7 +296,7 @@ struct HelperProcess::Start {
 
   bool has_ended(Deadline deadline) {
     wait_while(thread, 1, deadline);
-    return thread == 0;
+    return __atomic_load_n(&thread, __ATOMIC_SEQ_CST) == 0;
   }
 
   std::string describe_failure() const {
@@ -338,7 +339,7 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
 HelperProcess::~HelperProcess() {
   if (::getpid() != start_->program) return;
   (void)::shutdown(socket_.get(), SHUT_RDWR);
-  if (start_->thread == 0) delete start_;
+  if (start_->has_ended(steady_clock::now())) delete start_;
 }
 
 Result<std::vector<std::string>> HelperProcess::ask(const std::vector<std::string>& request, Deadline deadline) {
