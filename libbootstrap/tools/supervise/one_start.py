@@ -1,4 +1,4 @@
-"""One start of srun: the process, what its plugin tells, and the step that watches the host of the script."""
+"""One start of srun: the process, what its plugin sends, and the step that watches the host of the script."""
 # SPDX-License-Identifier: Apache-2.0
 import fcntl
 import os

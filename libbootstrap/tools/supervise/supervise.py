@@ -174,12 +174,12 @@ class Supervisor:
         seen = self.progress_seen()
         has_progress = seen != self.before if self.progress else failure.since - self.run.started >= PROGRESS
         is_same, self.last_key = failure.key is not None and failure.key == self.last_key, failure.key
-        if not self.nodes:
-            return "it failed before it had its nodes"
         if self.count >= self.restarts:
             return f"it has been restarted {self.count} times (--max-restarts)"
         if not self.lost and failure.since - self.run.started < SHORTEST and not (self.progress and has_progress):
             return f"it failed in its first {SHORTEST} s, and would again"
+        if not self.nodes:
+            return "it failed before it had its nodes"
         if is_same and not has_progress:
             return "the same failure came twice without progress" + ("" if self.progress else " (--progress names a file that shows it)")
         return ""

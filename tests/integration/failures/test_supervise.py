@@ -200,7 +200,7 @@ def test_scancel_of_the_job_ends_it(site):
 @pytest.mark.full
 def test_a_signal_goes_on_to_the_step_and_ctrl_c_reaches_it_once(site):
     """What a terminal sends, srun has got already."""
-    rank = site.cluster.write_home("signal.py", "import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
+    rank = site.cluster.write_home("typed.py", "import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
                                    "print('up', flush=True)\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
     line = f"salloc -N2 --ntasks-per-node=1 bash -c 'slurm-bootstrap supervise -- srun -N2 -n2 python3 {rank}; echo status $?'"
     shell = site.cluster.start(["script", "-qefc", line, "/home/alice/typed"], stdin=-1, stdout=-3)
@@ -209,17 +209,20 @@ def test_a_signal_goes_on_to_the_step_and_ctrl_c_reaches_it_once(site):
         path = site.cluster.home / "typed"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    wait_for(lambda: seen().count("up") == 2, 60, seen())
-    site.in_node("head", f"pkill -USR1 {OF_NODE} -f 'supervise --' -o")
+    wait_for(lambda: seen().count("\nup") == 2, 60, seen())
+    site.in_node("head", f"pkill -USR1 {OF_NODE} -o -f ' supervise /'")
     wait_for(lambda: seen().count("got it") == 2, 60, seen())
-    for key in "\x03", "\x03\x03":
-        before = seen().count("srun: interrupt")
-        shell.stdin.write(key)
+    def type_interrupt():
+        shell.stdin.write("\x03")
         shell.stdin.flush()
-        wait_for(lambda: seen().count("srun: interrupt") > before or "status" in seen(), 60, seen())
-        assert key != "\x03" or (seen().count("srun: interrupt") == 1 and "status" not in seen()), seen()
-        time.sleep(2)
-    wait_for(lambda: "status" in seen(), 60, seen())
+
+    type_interrupt()
+    wait_for(lambda: "no restart from now on" in seen() and "srun: interrupt" in seen(), 60, seen())
+    time.sleep(2)
+    assert seen().count("srun: interrupt") == 1 and "\nstatus" not in seen(), seen()
+    while "\nstatus" not in seen():  # two within a second end the step
+        type_interrupt()
+        time.sleep(0.3)
     shell.wait(60)
     site.idle()
 
