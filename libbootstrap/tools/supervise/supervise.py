@@ -20,7 +20,6 @@ LOOK_FOR_STEP = 1
 AGAIN = 10
 PATIENCE = 30  # seconds without a step
 END_OF_STEP = 2
-OF_SCANCEL = 137  # srun's status then
 SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
 PROGRESS = 60  # seconds that count as progress where no file shows it
 
@@ -39,7 +38,6 @@ class Supervisor:
         with suppress(OSError):
             seen = os.stat(self.progress)
             return seen.st_ino, seen.st_mtime_ns, seen.st_size
-        return None
 
     def start(self, words, nodes):
         environment = {**self.environment, "BOOTSTRAP_RESTART_COUNT": str(self.count)}
@@ -117,24 +115,27 @@ class Supervisor:
         except Refusal:  # it is asked again; meanwhile srun may end
             self.not_before = time.monotonic() + AGAIN
             return False
-        if not self.run.failure and self.state == "RUNNING" and not self.choose_nodes():
+        if self.run.failure or self.state != "RUNNING":
+            return True
+        if self.lost and not self.choose_nodes():
             self.is_left_to_slurm = True
             say(f"{self.describe_lost()}, and the job has no spare node; it is left to Slurm, which ends the step when the node is DOWN")
             self.lost = {}
-            return False
-        return True
+        return bool(self.lost)
 
-    def find_lost(self, asks_slurmd):
-        """Fills `lost` and `unusable`, the nodes on which no step starts, with what is wrong with them."""
+    def find_lost(self, has_failed):
+        """Fills `lost` and `unusable`, the nodes on which no step starts, with what is wrong with them. Where srun ends with 0,
+        a node is lost that is DOWN: then 0 is that of the other nodes."""
         self.state, self.job_nodes = self.job.look()
         if self.state != "RUNNING":
             return
         self.lost.update({node: "has left the job" for node in self.nodes if node not in self.job_nodes})
-        self.lost.update({node: "does not answer" for node in self.hosts.silent})
+        self.lost.update({node: "does not answer" for node in self.hosts.silent if has_failed})
         states = {node: one & UNUSABLE for node, one in self.job.node_states(self.job_nodes).items()}
         self.unusable = {node: " and ".join(sorted(one)) for node, one in states.items() if one}
-        self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes if states.get(node, set()) & MISSING})
-        if asks_slurmd:
+        self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes
+                          if states.get(node, set()) & (MISSING if has_failed else {"DOWN"})})
+        if has_failed:
             known = {*self.unusable, *self.hosts.silent}
             deaf = self.job.without_slurmd([node for node in self.job_nodes if node not in known])
             self.unusable.update(deaf)
@@ -164,7 +165,7 @@ class Supervisor:
             return run.failure
         code, text = exit_status(status), f"srun was killed by signal {os.WTERMSIG(status)}"
         if not os.WIFSIGNALED(status):
-            if code == 0 or run.has_plugin or code == OF_SCANCEL:
+            if code == 0 or run.has_plugin or code == 137:  # as after scancel
                 return None
             text = f"srun ended with exit code {code}"
         return Failure(text, text, code, time.monotonic())
