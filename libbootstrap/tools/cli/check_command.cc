@@ -197,10 +197,11 @@ int show_near(const NearOptions& options) {
   const bool is_file = !options.topology.empty();
   const auto text = output_of(near_words(options, is_file ? "rows" : "row"));
   const auto environment = process_environment();
+  const auto of_mpirun = environment.get("OMPI_COMM_WORLD_RANK").value_or("0");
   std::vector<NearRow> rows;
   std::vector<std::string> names;
   for (const auto line : split(text, '\n')) {
-    names.push_back(is_file ? std::to_string(rows.size()) : std::string(environment.get("RANK").value_or("0")));
+    names.push_back(is_file ? std::to_string(rows.size()) : std::string(environment.get("RANK").value_or(of_mpirun)));
     if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
   }
   if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? options.topology : "this machine"}));

@@ -210,7 +210,7 @@ class NearTask {
     if (noted.starts_with(id)) return std::string(noted.substr(id.size()));
     const auto type = environment_.get("SLURM_CPU_BIND_TYPE").value_or("");
     const bool is_users = !type.empty() && !type.starts_with("mask_cpu") && !type.starts_with("none");
-    return is_users ? cat({"--cpu-bind=", type}) : std::string();
+    return is_users ? cat({"--cpu-bind=", type.substr(0, type.find(':'))}) : std::string();
   }
 
   // What the kernel permits, where that is no more than the job has here: Slurm's cgroup, or a whole node. Else what
