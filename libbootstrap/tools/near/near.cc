@@ -161,6 +161,7 @@ class NearTask {
       const auto number = [&](const char* name) { return environment_.number(name).value_or(0); };
       place_ = {.rank = number("RANK"), .local_rank = number("LOCAL_RANK"), .local_size = number("LOCAL_WORLD_SIZE")};
     }
+    if (!plan_ && !is_torchruns_ && plan_.error().code != ErrorCode::kMissing) warn(plan_.error().message);
     // What torchrun itself got are the GPUs of all its workers.
     auto own = environment_;
     if (is_torchruns_ || !plan_ || !has_our_gpu_list(*plan_)) own.unset(kGroupVariable), own.unset(kGpuVariable);
@@ -296,7 +297,7 @@ class NearTask {
   hwloc_topology_t topology_;
   std::string_view options_;
   Environment environment_ = process_environment();
-  Result<OwnPlan> plan_ = read_own_task(environment_);
+  Result<OwnPlan> plan_ = read_own_plan(environment_, read_mpirun_context(environment_));
   bool is_torchruns_ = environment_.has("TORCHELASTIC_RUN_ID");
   Place place_{.local_size = 1};
   OwnGpus gpus_;
