@@ -34,8 +34,8 @@ struct UsersBind {
 };
 UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
-// The user's own binding of tasks to cores, where `slurm-bootstrap near` is in the line: "--cpu-bind=cores". Empty: there
-// is none. What Slurm binds to by itself looks the same to a task.
+// The user's own binding of tasks to cores, where `slurm-bootstrap near` is in the line: "--cpu-bind=cores". Empty:
+// there is none. What Slurm binds to by itself looks the same to a task.
 std::string binding_to_keep(const Environment& environment, std::span<const std::string> arguments);
 
 // From srun to the nodes. Not seen by tasks.
