@@ -223,15 +223,18 @@ class NearTask {
     return permitted.count() <= environment_.number("SLURM_CPUS_ON_NODE").value_or(0) ? permitted : before_;
   }
 
-  // Each GPU of the step has a place here, or of the node, where Slurm shows each task its own alone. So all tasks have
-  // the same request.
+  // Each GPU of the tasks has a place here, or of the node, where Slurm shows each task its own alone. So all tasks
+  // have the same request.
   NearCores choose() const {
     auto entries = gpus_.usable;
-    std::sort(entries.begin(), entries.end());
+    const bool has_one_each = place_.local_size > 1 && (is_torchruns_ || !environment_.has(kGpuVariable));
     if (environment_.number("SLURM_GPUS_ON_NODE").value_or(0) > entries.size()) {
       entries.resize(gpus_.of_node.size());
       std::iota(entries.begin(), entries.end(), 0U);
+    } else if (has_one_each && place_.local_size < entries.size()) {
+      entries.resize(place_.local_size);
     }
+    std::sort(entries.begin(), entries.end());
     NearRequest request{.cores = sets_of(topology_, HWLOC_OBJ_CORE),
                         .places = {},
                         .allowed = cpus_of_step(),

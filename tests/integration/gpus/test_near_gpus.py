@@ -153,7 +153,7 @@ def start_near(node, options, *near, program=("sh", "-c", KERNEL), **more):
     ("-n2 --bootstrap=on --cpu-bind=none", [], [ON_1, ON_0], ""),
     ("-n2 --bootstrap-gpu=narrow", ["--exclusive"], [ON_0, ON_1], ""),
     ("-n2 --bootstrap=off", [], [ON_BOTH, ON_BOTH], "too few cores of the step are near its GPU; it has others, too: 0-1"),
-    ("-n2 --bootstrap=off", ["--exclusive"], [ON_0, ON_1], "the step has no core left near its GPU; it keeps its cores"),
+    ("-n2 --bootstrap=off", ["--exclusive"], [ON_0, ON_1], "too few cores of the step are near its GPU"),
     ("-n2 --cpu-bind=cores", [], [("0", "default"), ON_1], KEEPS.format("cores")),
     ("-n2 --cpu-bind=sockets", [], [("0", "default"), ON_1], KEEPS.format("sockets")),
     ("-n2 --cpu-bind=mask_cpu:2,2", [], [ON_1, ON_1], KEEPS.format("mask_cpu:2,2")),
