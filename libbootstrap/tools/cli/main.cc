@@ -35,8 +35,8 @@ void add_commands(CLI::App& app, int& status) {
   add_near(app, status);
 }
 
-// Without the "--" between the options of a command that starts a program and the program, which CLI11 2.1 does not take
-// from a prefix command.
+// Without the "--" between the options of a command that starts a program and the program, which CLI11 2.1 does not
+// take from a prefix command.
 std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std::string> words) {
   const bool has_program =
       !words.empty() && (words.front() == "run" || words.front() == "supervise" || words.front() == "near");
@@ -68,8 +68,9 @@ int run(int count, char** arguments) {
                     kUsageError);
   }
   if (!app.get_subcommands().empty()) return status;
-  return complain("name a subcommand: explain, check, run, status, where, supervise or near; see slurm-bootstrap --help",
-                  kUsageError);
+  return complain(
+      "name a subcommand: explain, check, run, status, where, supervise or near; see slurm-bootstrap --help",
+      kUsageError);
 }
 
 }  // namespace
