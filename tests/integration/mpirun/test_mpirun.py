@@ -118,7 +118,7 @@ def test_on_one_node_a_rank_gets_what_it_would_get_from_srun(hosts, mapping):
     assert {(report["threads"], report["pmix"]) for report in seen} == {(1, False)}, "nothing of PMIx stays behind"
 
 
-@pytest.mark.parametrize("mapping", ["-np 4 -npernode 2", "-np 3 --map-by node", "-np 4 --host node001:1,node002:3"])
+@pytest.mark.parametrize("mapping", ["-np 4 -npernode 2", "-np 3 --map-by node", "-np 4 -npernode 3"])
 def test_on_several_nodes_the_address_is_the_users(hosts, mapping):
     done = mpirun(hosts, "python3", "-c", REPORT, mapping=mapping.split(), env=MEET)
     seen = reports(done)
@@ -180,8 +180,9 @@ def is_view(done: subprocess.CompletedProcess, nodes: int) -> bool:
 
 
 def in_job(cluster: Cluster, nodes: int, exports: str = "", limit: int = 40) -> subprocess.CompletedProcess:
-    """Four ranks of MPI inside salloc, by the daemons that mpirun starts with srun: the library is in all of them."""
-    script = f"{exports} timeout --kill-after=5 {limit} mpirun {inside(VIEW)}"
+    """Four ranks of MPI inside salloc, by the daemons that mpirun starts with srun: the library is in all of them. Open MPI 5
+    binds no more ranks than the machine has cores."""
+    script = f"{exports} timeout --kill-after=5 {limit} mpirun --bind-to none {inside(VIEW)}"
     return cluster.run(["salloc", "-Q", f"-N{nodes}", f"--ntasks-per-node={4 // nodes}", "bash", "-c", script], timeout=90)
 
 
@@ -241,8 +242,7 @@ def test_exchanges_on_several_nodes_are_refused(hosts):
 @pytest.mark.parametrize("preload", [False, True])
 def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
     done = mpirun(hosts, program("exchange_mpi"), order, mapping=ONE_NODE, preload=preload)
-    if open_mpi(hosts) > 4 and order in ("xIBF", "IxBxF", "IxFx"):
-        # A session of ours is open then, and Open MPI 5 does not start where any is: see its control.
+    if open_mpi(hosts) > 4 and order == "xIBF":  # MPI comes first there: see its control
         assert done.returncode != 0 and "in MPI_Init" in done.stderr and "bootstrap:" not in done.stderr, done
         return
     assert done.returncode == 0 and done.stderr == "", done
