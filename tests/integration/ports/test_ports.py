@@ -1,6 +1,7 @@
 """MASTER_PORT of real steps: which one it is, that it is reserved and free again; test_port_conflicts.py has what others do to it."""
 
 import itertools
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -160,8 +161,8 @@ def descriptors(cluster, job, *options, asks=True):
     ready = ["sh", "-c", "[ $SLURM_PROCID = 0 ] && echo ready; exec sleep 600"]
     line = step_line(job, 2, 2, "-w", "node001,node002", *options, asks=asks)
     with background(cluster, [*line, *ready], node="head", ready=True):
-        steps = cluster.run(["squeue", "-hs", "-j", job, "-o", "%i"]).stdout.split()
-        step = max((name for name in steps if name.split(".")[1].isdigit()), key=lambda name: int(name.split(".")[1]))
+        steps = cluster.run(["scontrol", "-o", "show", "step", job]).stdout  # also where the job has a step manager
+        step = f"{job}.{max(map(int, re.findall(r'StepId=[0-9]+[.]([0-9]+) ', steps)))}"
         before, now = None, []
         # Until all tasks have started, and slurmstepd has closed what it needs for that only.
         while before != now or not all(task for _, task in now):
