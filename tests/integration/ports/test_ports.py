@@ -55,7 +55,8 @@ def test_steps_at_once_share_no_port(cluster, job, campaign, figure):
 
 def test_reserved_ports_of_slurm_are_used(cluster_factory):
     cluster = cluster_factory("reserved").up("--plugin-args", "when=always", "--set", "MpiParams=ports=12000-12999")
-    with allocation(cluster, "-N2") as job:
+    # A step manager has the ports of the job for its steps, which are few by default, and the other steps wait.
+    with allocation(cluster, "-N2", *["--resv-ports=60"] * bool(cluster.settings)) as job:
         steps = [seen(done) for done in at_once(cluster, [step_line(job, 2, 2)] * 20)]
     masters, reserved = [], []
     for tasks in steps:
