@@ -66,13 +66,13 @@ class MissingRankQuery {
     return rest;
   }
 
-  // Of those that are `absent`: the ranks that have given up an earlier call, and make no further one.
-  std::map<Rank, CallTag> find_given_up(const std::vector<Rank>& absent) const {
+  // Those of these ranks that have left the word under this key, and the call that it is about.
+  std::map<Rank, CallTag> find_word(const char* key, const std::vector<Rank>& ranks) const {
     std::vector<Wanted> wanted;
     std::map<Rank, CallTag> found;
     if (server_ != ServerState::kAnswers) return found;
     const auto own_node = layout_.place(call_.self.rank).node;
-    for (const Rank rank : absent) wanted.push_back({rank, kGivenUpKey, layout_.place(rank).node != own_node});
+    for (const Rank rank : ranks) wanted.push_back({rank, key, layout_.place(rank).node != own_node});
     (void)session_.read(wanted, steady_clock::now() + kAnswerTime, true, [&](Rank rank, const std::string& text) {
       const auto value = decode_tagged_value(text);
       if (value && value->tag.id == call_.tag.id) found[rank] = value->tag;
@@ -202,6 +202,10 @@ Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wa
     if (other && other->sequence >= call.tag.sequence) return disagreement(call.self.layout, rank, *other, call.tag);
   }
   if (absent.empty()) {
+    for (const auto& [rank, tag] : query.find_word(kEndedKey, ranks_of(wanted))) absence.missing.push_back(rank);
+    if (!absence.is_empty()) {
+      return {what.code, cat({what.message, "; ", describe_missing_ranks(call.self.layout, absence)})};
+    }
     return {what.code,
             cat({what.message, ", but all have joined it by now: the network is slow",
                  call.server.from_mpirun ? ""
@@ -209,7 +213,7 @@ Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wa
                                            "errors of the step)"})};
   }
   auto text = what.message;
-  for (const auto& [rank, tag] : query.find_given_up(absent)) {
+  for (const auto& [rank, tag] : query.find_word(kGivenUpKey, absent)) {
     text += cat({"; ", describe_rank(call.self.layout, rank), " gave up ", describe(tag), " before"});
     for (auto* const list : {&absence.missing, &absence.silencers, &absence.unheard}) std::erase(*list, rank);
   }

@@ -110,9 +110,9 @@ class PmixEngine final : public ExchangeEngine {
   std::string name() const override { return name_of_client(); }
 
   Result<RankValues> run(const CallTag& tag, const Allgather& round) override {
+    last_ = tag;  // also for a rank that ends in the call
     auto result = run_allgather({self_, server_, session_, tag}, round);
     if (!result && is_given_up(result.error())) given_up_ = tag;
-    last_ = tag;
     return result;
   }
 
