@@ -225,3 +225,40 @@ def test_near_prints_the_mapping_of_a_file(tmp_path):
     assert [line.split()[:4] for line in done.stdout.splitlines()[1:3]] == [["0", "1", "1", "0000:1b:00.0"], ["1", "0", "0", "0000:9d:00.0"]], done
     wrong = subprocess.run([HERE, "near", "--topology", "/dev/null"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr) == (1, "slurm-bootstrap: hwloc cannot read /dev/null\n")
+
+
+# A GPU and three cards, of which the second is at the other NUMA node.
+CARDS = r'''for place in /proc/driver /sys/bus/pci/devices /sys/devices/system/node /sys/class; do mount -t tmpfs files $place; done
+mount -t tmpfs devices /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/nvidia0 c 1 3
+for cpu in 0 1; do
+  mkdir /sys/devices/system/node/node$cpu && echo $cpu >/sys/devices/system/node/node$cpu/cpulist
+  echo $((cpu + 1)) >/sys/devices/system/node/node$cpu/cpumap
+done
+echo 0-1 >/sys/devices/system/node/online
+while read -r pci vendor class node card; do
+  folder=/sys/bus/pci/devices/0000:$pci:00.0
+  mkdir -p $folder && echo $vendor >$folder/vendor && echo $class >$folder/class && echo $node >$folder/numa_node
+  for name in device subsystem_vendor subsystem_device; do echo 0x1 >$folder/$name; done
+  echo $((node + 1)) >$folder/local_cpus && printf '%64s' '' | tr ' ' '\0' >$folder/config
+  [ -z "$card" ] || { mkdir -p /sys/class/infiniband/$card && ln -s ../../../bus/pci/devices/0000:$pci:00.0 /sys/class/infiniband/$card/device; }
+done <<DEVICES
+11 0x10de 0x030200 1
+12 0x15b3 0x020000 1 mlx5_0
+13 0x15b3 0x020000 0 mlx5_1
+14 0x15b3 0x020000 1 mlx5_2
+DEVICES
+mkdir -p /proc/driver/nvidia/gpus/0000:11:00.0 && printf 'Device Minor: \t 0\n' >/proc/driver/nvidia/gpus/0000:11:00.0/information
+exec "$@"'''
+
+
+def test_near_sets_all_near_cards_for_ucx_on_request():
+    def cards(*options, **variables):
+        line = ["unshare", "-m", "bash", "-ec", CARDS, "bash", HERE, "near", *options, "sh", "-c", "echo $UCX_NET_DEVICES"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | variables
+        done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done
+        return set(filter(None, done.stdout.strip().split(",")))
+
+    assert cards() == set()
+    assert cards("--cards", "ucx") == {"mlx5_0:1", "mlx5_2:1"}
+    assert cards("--cards=ucx", UCX_NET_DEVICES="eth0") == {"eth0"}
