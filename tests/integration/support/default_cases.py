@@ -42,7 +42,7 @@ ROWS: dict[str, int | str] = {
     "test_mpi_layouts::test_mpis_ranks_are_ours": 6,
     "test_gpus": 1,
     "test_gpu_shapes": 1,
-    "test_near_gpus::test_near_binds_to_the_cores_near_the_gpu": r"^-n2 --gpus-per-task=2|force|cores$",
+    "test_near_gpus::test_near_binds_to_the_cores_near_the_gpu": r"gpus-per-task|cpu-bind=cores|near9",
     "test_near_gpus::test_each_task_gets_the_gpus_near_its_cores": 3,
     "test_port_storm": 0,
     "test_port_conflicts::test_a_taken_port_ends_the_step_with_one_sentence": 3,
