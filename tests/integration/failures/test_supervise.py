@@ -70,7 +70,8 @@ class Site:
         return path
 
     def submit(self, script, nodes, *options):
-        """(number of the job, its folder)"""
+        """(number of the job, its folder); the job has the first nodes"""
+        self.idle()
         folder = self.folder()
         (folder / "job").write_text(f"#!/bin/bash\n{script}\necho status $?\n")
         words = ["sbatch", "--parsable", f"-N{nodes}", "--no-kill", "--ntasks-per-node=1", "--gres=gpu:1", "--open-mode=append",
