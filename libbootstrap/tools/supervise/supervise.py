@@ -117,7 +117,7 @@ class Supervisor:
             return False
         if self.run.failure or self.state != "RUNNING":
             return True
-        if self.lost and not self.choose_nodes():
+        if self.lost and set(self.lost) <= set(self.job_nodes) and not self.choose_nodes():
             self.is_left_to_slurm = True
             say(f"{self.describe_lost()}, and the job has no spare node; it is left to Slurm, which ends the step when the node is DOWN")
             self.lost = {}
