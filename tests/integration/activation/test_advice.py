@@ -29,7 +29,8 @@ ELSEWHERE = {
     "begin the list of --export with ": "layouts/test_heterogeneous_steps", "start the program with srun": "command/test_command_line",
     "name an address of that node with --bootstrap-addr": "activation/test_unknown_names",
     "use --bootstrap=off for independent runs": "harm/test_harm",
-    "install one version on all hosts, or use --bootstrap=off": "activation/test_mixed_versions",
+    "install one version on all hosts, or use --bootstrap=off": "activation/test_mixed_versions", "near.cc": "gpus/test_near_gpus",
+    "start the program with slurm-bootstrap near": "gpus/test_near_gpus",
 }  # fmt: skip
 # What an administrator repairs; and Slurm puts no two components of a step on one node.
 OF_ADMINISTRATORS = """
