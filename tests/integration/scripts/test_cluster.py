@@ -245,10 +245,10 @@ def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
     line = ["timeout", "-s", name, "3", *cluster.command(["srun", "sleep", "4242"], user)]
     subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, timeout=20)
     wait_for(lambda: "sleep 4242" not in cluster.run(["ps", "-eo", "args"]).stdout, what="srun or its task outlives its timeout")
-    wait_for(lambda: cluster.run(["squeue", "-hs"]).stdout == "", what="the step outlives its srun")
+    wait_for(lambda: cluster.run(["squeue", "-h"]).stdout == "", what="the job outlives its srun")
     # Control: it would run for longer.
     step = cluster.start(["srun", "sleep", "4242"], user)
-    wait_for(lambda: "sleep" in cluster.run(["squeue", "-hs"]).stdout)
+    wait_for(lambda: "sleep" in cluster.run(["squeue", "-h"]).stdout)
     stop(step)
 
 
