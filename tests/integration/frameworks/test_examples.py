@@ -53,7 +53,7 @@ def with_framework(name: str):
 def cluster(cluster_factory) -> Cluster:
     cluster = cluster_factory("examples")
     cluster.asks = False  # the lines stand for themselves
-    cluster.up("--nodes", "2", "--gpus", "4", "--cpus", "16")
+    cluster.up("--nodes", "3", "--gpus", "4", "--cpus", "16")
     for name in [*PROGRAMS, *SCRIPTS]:
         cluster.write_home(name, (EXAMPLES / name).read_text())
     assert cluster.run(["ln", "-s", inside(TRAIN), f"{INSIDE}/etc/examples/ssh-by-srun", "."]).returncode == 0
