@@ -121,7 +121,10 @@ std::vector<std::string> entries_of(const Environment& environment) {
 }
 
 constexpr std::size_t kStackSize = 32768;
-constexpr int kShared = CLONE_VM | CLONE_VFORK;
+
+// How the two processes start: with this process's memory, which is not copied. valgrind, whose library has that name,
+// would stop all threads until the guard ends; below it they get a copy.
+int start_flags() { return ::dlsym(RTLD_DEFAULT, "_vgnU_freeres") == nullptr ? CLONE_VM | CLONE_VFORK : 0; }
 
 // For functions that return when the thread-local variables are no longer there.
 #define BOOTSTRAP_BARE __attribute__((no_stack_protector, no_sanitize_thread))
@@ -209,6 +212,7 @@ struct HelperProcess::Start {
   std::vector<char*> entry_list = pointers(entries);
   Descriptor socket;  // of the helper
   const pid_t program = ::getpid();
+  const int flags = start_flags();
   pid_t guard = 0;
   int error = 0;
   int status = 0;      // of the helper, from wait(2)
@@ -255,7 +259,7 @@ struct HelperProcess::Start {
     if (!is_ready) start.error = errno;
     ::closefrom(kHelperSocket + 1);
     if (!is_ready || ::getppid() != start.program) return 0;
-    const pid_t helper = ::__clone(become_helper, start.stacks[2].end(), kShared | SIGCHLD, &start);
+    const pid_t helper = ::__clone(become_helper, start.stacks[2].end(), start.flags | SIGCHLD, &start);
     if (helper < 0) start.error = errno;
     ::closefrom(0);
     start.settle();
@@ -267,7 +271,7 @@ struct HelperProcess::Start {
   // waitpid(2) finds a child that sends no signal only with __WALL.
   BOOTSTRAP_BARE static int wait_for_guard(void* start_of_it) {
     auto& start = *static_cast<Start*>(start_of_it);
-    const pid_t process = ::__clone(guard_helper, start.stacks[1].end(), kShared, &start);
+    const pid_t process = ::__clone(guard_helper, start.stacks[1].end(), start.flags, &start);
     if (process < 0) start.error = errno;
     if (process > 0) (void)::syscall(SYS_wait4, process, nullptr, __WALL, nullptr);
     start.settle();
@@ -276,7 +280,8 @@ struct HelperProcess::Start {
 
   // A thread that the C library does not know: else a program whose main thread ends by pthread_exit(3) would not end.
   // All three use the thread-local variables of the caller, which waits until they have no further use for them.
-  bool run() {
+  // `own`: this process's end of the connection.
+  bool run(const Descriptor& own) {
     constexpr int kOwnThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
     sigset_t all;
     sigset_t before;
@@ -286,8 +291,12 @@ struct HelperProcess::Start {
         0) {
       error = errno;
       thread = 0;
-    } else {
-      wait_while(is_settled, 0, {});
+    }
+    // Of a copy of the memory this process sees nothing; there the first message shows that the helper runs its
+    // program.
+    pollfd begun{own.get(), POLLIN, 0};
+    while (error == 0 && __atomic_load_n(&is_settled, __ATOMIC_SEQ_CST) == 0 && ::poll(&begun, 1, 0) <= 0) {
+      wait_while(is_settled, 0, steady_clock::now() + std::chrono::milliseconds(50));
     }
     (void)::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     socket.reset();  // from now on the connection ends with the helper
@@ -326,7 +335,7 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
   }
   auto* const start = new Start(std::move(*own), environment, std::move(theirs));
   std::unique_ptr<HelperProcess> helper(new HelperProcess(std::move(ours), start));
-  if (!start->run()) return fail(ErrorCode::kUnavailable, start->describe_failure());
+  if (!start->run(helper->socket_)) return fail(ErrorCode::kUnavailable, start->describe_failure());
   std::vector<std::string> first;
   const auto end = receive_list(helper->socket_.get(), first, deadline);
   if (end == End::kWhole && first == std::vector<std::string>{kBegun}) return helper;

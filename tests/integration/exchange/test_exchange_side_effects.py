@@ -36,6 +36,14 @@ def side_effects_cluster(cluster_factory):
     return cluster_factory("side-effects").up("--nodes", "2", "--cpus", "32", "--no-plugin")
 
 
+@pytest.mark.parametrize("mpi", ["pmix", "none"])
+def test_a_program_below_valgrind_exchanges_without_an_error(side_effects_cluster, mpi):
+    cluster = side_effects_cluster
+    words = ["srun", f"--mpi={mpi}", "-N2", "-n2", "valgrind", "--error-exitcode=9", program("exchange_ends"), "return", "kept"]
+    done = cluster.run(words, timeout=120)
+    assert done.returncode == 0 and done.stderr.count("ERROR SUMMARY: 0 errors") == 2, done.stderr[-3000:]
+
+
 def of_each_task(line):
     """srun puts tasks into one line as their ends happen to reach it: one line for each task instead."""
     told = re.fullmatch(r"(srun: error: \S+): tasks? ([\d,-]+): (.+)", line)
