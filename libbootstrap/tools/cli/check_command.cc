@@ -307,7 +307,7 @@ void add_near(CLI::App& app, int& status) {
       "  127  PROGRAM does not exist\n");
   command->prefix_command();
   command->add_flag("--exclusive", options->exclusive, "Divide the cores: no core has two tasks");
-  command->add_flag("--force", options->force, "Bind also where you bound the task with --cpu-bind");
+  command->add_flag("--force", options->force, "Bind also where you bound the task yourself");
   command->add_option("--cards", options->cards, "Set UCX_NET_DEVICES to all cards that are near the GPU")
       ->type_name("ucx")
       ->check([](const std::string& text) { return text == "ucx" ? std::string() : "it sets cards for ucx alone"; });
