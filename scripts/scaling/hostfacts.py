@@ -41,10 +41,14 @@ def links(topology):
     return counted([word for word in pairs if re.fullmatch(r"NV\d+|PIX|PXB|PHB|NODE|SYS", word)][::2], "{} pairs {}")
 
 
+def processor_name():
+    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", read("/proc/cpuinfo"), re.M)
+    return model[1] if model else platform.machine()
+
+
 def machine_facts():
-    cpuinfo, sysfs = read("/proc/cpuinfo"), Path("/sys/class")
-    model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", cpuinfo, re.M)
-    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", cpuinfo, re.M))) or 1
+    sysfs = Path("/sys/class")
+    sockets = len(set(re.findall(r"^physical id\s*:\s*(\d+)", read("/proc/cpuinfo"), re.M))) or 1
     system = re.search(r'^PRETTY_NAME="?([^"\n]+)', read("/etc/os-release"), re.M)
     memory = re.search(r"^MemTotal:\s*(\d+) kB", read("/proc/meminfo"), re.M)
     cards = [path for path in sorted(sysfs.glob("net/*")) if path.name != "lo"]
@@ -52,7 +56,7 @@ def machine_facts():
     return {
         "operating system": system[1] if system else platform.system(), "kernel": platform.release(),
         "machine": read("/proc/sys/kernel/random/boot_id") or "unknown",
-        "CPU": f"{sockets} x {model[1] if model else platform.machine()}: {os.cpu_count()} logical CPUs, this task may use "
+        "CPU": f"{sockets} x {processor_name()}: {os.cpu_count()} logical CPUs, this task may use "
                f"{len(os.sched_getaffinity(0))}",
         "memory": f"{int(memory[1]) / 2**20:.0f} GiB" if memory else "unknown",
         "network interfaces": "; ".join(f"{path.name} {read(path / 'operstate')} ({read(path / 'speed') or 'unknown'} Mbit/s)"
