@@ -50,7 +50,7 @@ int supervisor = -1;  // the socket of the process that has started srun; -1: no
 
 // One message each. That process may have ended.
 void tell_supervisor(std::string_view text) {
-  if (supervisor >= 0) (void)::send(supervisor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (supervisor >= 0) (void)::sendto(supervisor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
 }
 
 class ReportReceiver {
