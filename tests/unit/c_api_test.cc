@@ -10,6 +10,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -195,24 +196,31 @@ struct Answer {
   std::string data;
 };
 
-// Each rank passes its own letter, and roots[rank] as the root.
-std::vector<Answer> broadcast(const std::vector<int>& roots, std::size_t bytes = 4) {
+// The calls of three ranks on two nodes, each in a thread.
+void for_each_rank(const std::function<void(bootstrap_t&, Rank)>& call) {
   ExchangeHall hall(layout_of({2, 1}));
-  std::vector<Answer> answers(hall.layout().size());
   std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < answers.size(); ++rank) {
+  for (Rank rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       bootstrap_t job;
       job.layout = hall.layout();
       job.place = job.layout.place(rank);
       job.timeout = std::chrono::seconds(20);
       job.exchange = hall.exchange_of(rank);
-      auto& answer = answers[rank];
-      answer.data.assign(4, static_cast<char>('a' + rank));
-      answer.status = bootstrap_broadcast(&job, answer.data.data(), bytes, roots[rank]);
+      call(job, rank);
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+// Each rank passes its own letter, and roots[rank] as the root.
+std::vector<Answer> broadcast(const std::vector<int>& roots, std::size_t bytes = 4) {
+  std::vector<Answer> answers(3);
+  for_each_rank([&](bootstrap_t& job, Rank rank) {
+    auto& answer = answers[rank];
+    answer.data.assign(4, static_cast<char>('a' + rank));
+    answer.status = bootstrap_broadcast(&job, answer.data.data(), bytes, roots[rank]);
+  });
   return answers;
 }
 
@@ -231,23 +239,13 @@ TEST(Broadcast, BringsTheBytesOfTheRoot) {
 
 // The status of each rank of an exchange in which rank 2 passes these.
 std::vector<bootstrap_status_t> exchange_with(std::size_t bytes, bool has_buffer) {
-  ExchangeHall hall(layout_of({2, 1}));
-  std::vector<bootstrap_status_t> statuses(hall.layout().size());
-  std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < statuses.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      bootstrap_t job;
-      job.layout = hall.layout();
-      job.place = job.layout.place(rank);
-      job.timeout = std::chrono::seconds(20);
-      job.exchange = hall.exchange_of(rank);
-      char mine[4] = "abc";
-      char all[12];
-      const bool is_other = rank == 2;
-      statuses[rank] = bootstrap_exchange(&job, is_other && !has_buffer ? nullptr : mine, is_other ? bytes : 4, all);
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  std::vector<bootstrap_status_t> statuses(3);
+  for_each_rank([&](bootstrap_t& job, Rank rank) {
+    char mine[4] = "abc";
+    char all[12];
+    const bool is_other = rank == 2;
+    statuses[rank] = bootstrap_exchange(&job, is_other && !has_buffer ? nullptr : mine, is_other ? bytes : 4, all);
+  });
   return statuses;
 }
 
