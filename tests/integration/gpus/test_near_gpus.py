@@ -204,7 +204,7 @@ def test_near_loads_no_plugin_and_leaves_variables_of_hwloc(node):
     assert {f"{name}={value}" for name, value in variables.items()} <= set(done.stdout.splitlines())
     traced = subprocess.run(["strace", "-f", "-e", "trace=openat", HERE, "near", "true"], capture_output=True, text=True, check=True)
     libraries = set(re.findall(r'/([^/"]+\.so[^/"]*)", \S+ = \d', traced.stderr.replace("|", "")))
-    assert {name.split(".")[0] for name in libraries} <= {"libhwloc", "libudev", "libstdc++", "libgcc_s", "libc", "libm", "ld"}, libraries
+    assert {name.split(".")[0] for name in libraries} <= {"libhwloc", "libudev", "libcap", "libstdc++", "libgcc_s", "libc", "libm", "ld"}, libraries
 
 
 def test_near_prints_the_mapping_of_a_file(tmp_path):
