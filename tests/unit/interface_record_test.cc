@@ -11,6 +11,12 @@
 namespace bootstrap {
 namespace {
 
+std::string text_of(const char* path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
 TEST(InterfaceRecord, HasEachSetting) {
   std::string names = "# plugstack argument, variable, option, values\n";
   const auto or_none = [](std::string_view name) { return name.empty() ? "-" : name; };
@@ -18,9 +24,15 @@ TEST(InterfaceRecord, HasEachSetting) {
     names += cat({spec.is_for_site() ? spec.name : "-", " ", or_none(spec.variable), " ", or_none(spec.option), " ",
                   spec.values, "\n"});
   }
-  std::ostringstream record;
-  record << std::ifstream(TEST_DATA_DIR "/interface/settings.txt").rdbuf();
-  EXPECT_EQ(names, record.str()) << "a name that is gone breaks jobs and plugstack.conf; add a new one to the record";
+  EXPECT_EQ(names, text_of(TEST_DATA_DIR "/interface/settings.txt"))
+      << "a name that is gone breaks jobs and plugstack.conf; add a new one to the record";
+}
+
+TEST(InterfaceRecord, NamesWhoNeedsEachSetting) {
+  const auto page = text_of(TEST_DATA_DIR "/../../etc/doc/stability.md");
+  for (const auto& spec : setting_specs()) {
+    EXPECT_NE(page.find(cat({"`", spec.name, "`"})), std::string::npos) << spec.name << " has no row in stability.md";
+  }
 }
 
 }  // namespace
