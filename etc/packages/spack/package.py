@@ -9,7 +9,7 @@ class SlurmBootstrap(CMakePackage):
 
     license("Apache-2.0")
 
-    version("1.0.0")
+    version("1.1.0")
 
     variant("spank", default=True, description="Build the SPANK plugin, which serves the Slurm that it is built with alone")
 
