@@ -39,7 +39,6 @@ GOALS = {
     "L1": ("preload in processes that are no rank", "output and status equal, no call of ours"),
     "L2": ("the user's own LD_PRELOAD", "kept, ours once, at the end"),
     "L3": ("cost of the preload", "<= 0.1 ms a process"),
-    "Q1": ("ports in a storm", "0 refused, 0 self-connects; the control shows some"),
     "Q2": ("50 steps at once x 20", "0 shared ports; a collision is a clear failure"),
     "Q3": ("another user's program on the port", "clear failure in 5 s, or documented; never a hang"),
     "Q4": ("a rogue peer at NCCL's bootstrap", "ended in the deadline"),

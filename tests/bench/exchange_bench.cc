@@ -84,7 +84,6 @@ class BarePmix {
     owner.rank = rank;
     pmix_value_t* value = nullptr;
     check(PMIx_Get(&owner, key.c_str(), nullptr, 0, &value), "PMIx_Get");
-    ++gets_;
     const auto* const bytes = reinterpret_cast<const unsigned char*>(value->data.bo.bytes);
     const auto sum = std::accumulate(bytes, bytes + value->data.bo.size, 0U);
     PMIX_VALUE_RELEASE(value);
@@ -109,8 +108,6 @@ class BarePmix {
     return sum;
   }
 
-  std::uint64_t gets() const { return gets_; }  // so far
-
  private:
   static void check(pmix_status_t status, const char* call) {
     if (status != PMIX_SUCCESS) stop(std::string(call) + ": " + PMIx_Error_string(status));
@@ -121,7 +118,6 @@ class BarePmix {
 
   pmix_proc_t self_{};
   int rounds_ = 0;
-  std::uint64_t gets_ = 0;
 };
 
 // Ours, as the library does it: over PMIx, or over PMI-1 as in a step without PMIx.
@@ -178,25 +174,22 @@ struct Way {
   const char* who;
   std::function<void()> run;
   std::vector<std::int64_t> times = {};  // begin and end of each round stand one after the other
-  bool is_counted = true;
-  std::uint64_t gets = 0;  // of all rounds
 };
 
 void print_times(std::uint32_t rank, const Way& way) {
   std::string line = "{\"rank\": " + std::to_string(rank) + ", \"kind\": \"" + way.kind + "\", \"who\": \"" + way.who +
-                     "\", \"gets\": " + (way.is_counted ? std::to_string(way.gets) : "null") + ", \"times\": [";
+                     "\", \"times\": [";
   for (std::size_t i = 0; i < way.times.size(); ++i) line += (i == 0 ? "" : ",") + std::to_string(way.times[i]);
   std::puts((line + "]}").c_str());
 }
 
-// Ours counts no gets of its own: its session is closed to us. "wire" mode and strace count its messages.
 std::vector<Way> all_ways(Ours& ours, Ours& pmi1, BarePmix& bare) {
   const auto size = ours.size();
-  return {{"id", "ours", [&] { ours.broadcast(); }, {}, false},
-          {"id", "pmi1", [&] { pmi1.broadcast(); }, {}, false},
+  return {{"id", "ours", [&] { ours.broadcast(); }},
+          {"id", "pmi1", [&] { pmi1.broadcast(); }},
           {"id", "bare", [&] { check_sum(bare.broadcast(kValue), 1); }},
-          {"gather", "ours", [&] { ours.gather(); }, {}, false},
-          {"gather", "pmi1", [&] { pmi1.gather(); }, {}, false},
+          {"gather", "ours", [&] { ours.gather(); }},
+          {"gather", "pmi1", [&] { pmi1.gather(); }},
           {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};
 }
 
@@ -208,11 +201,9 @@ void measure_rounds(Ours& ours, BarePmix& bare, int count) {
     for (std::size_t turn = 0; turn < ways.size(); ++turn) {
       auto& way = ways[(turn + round) % ways.size()];
       bare.barrier();
-      const auto gets = bare.gets();
       way.times.push_back(now());
       way.run();
       way.times.push_back(now());
-      way.gets += bare.gets() - gets;
     }
   }
   for (const auto& way : ways) print_times(ours.rank(), way);
