@@ -30,7 +30,7 @@ PYTEST = ["setpriv", "--pdeathsig", "TERM", "--", "/usr/bin/python3", "-m", "pyt
 INTERRUPTED = 2  # exit status of pytest
 SLOWEST = 10
 # In the name of a cluster: the process that started it.
-STARTED_BY = re.compile(r"(?:t|bench-|scale-|scaling-)(\d+)(?:-.*)?")
+STARTED_BY = re.compile(r"(?:t|bench-|scale-)(\d+)(?:-.*)?")
 
 
 def remove_left_clusters():

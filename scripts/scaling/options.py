@@ -16,8 +16,7 @@ LEAST_STEPS = 4  # of the losses, the first round through the four batches is co
 
 EXAMPLES = """
 examples:
-  scripts/scaling-report --quick --out report          a look in about a minute; on a one-machine cluster where no
-                                                       Slurm answers (as root, since it starts one)
+  scripts/scaling-report --quick --out report          a look in about a minute
   salloc -N4 --exclusive --gpus-per-node 8 scripts/scaling-report --nodes 1,2,4 --tasks-per-node 1,2,4,8 \\
       --backends nccl --models resnet50 --steps 100 --out report
   scripts/scaling-report --out report --resume         after Ctrl-C, or to run failed cells again
@@ -62,11 +61,8 @@ def why_impossible(cell, device, place):
         return f"{cell.tasks} processes need nodes of {cell.tasks} CPUs, and {wide} of the cluster's nodes have so many"
     if cell.backend == "nccl" and device != "cuda":
         return place.no_gpu
-    if device == "cuda":
-        if cell.tasks > place.gpus:
-            return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
-        if place.one_machine and cell.nodes > 1:
-            return "all nodes of the one-machine cluster have the same GPUs, which two processes would then share"
+    if device == "cuda" and cell.tasks > place.gpus:
+        return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
     if cell.backend in OVER_MPI and not place.has_pmix:
         return f"back end {cell.backend} is started with srun --mpi=pmix, and this Slurm has no PMIx (srun --mpi=list)"
     return ""
@@ -118,8 +114,7 @@ def make_parser():
     add("--scaling", choices=("weak", "strong"), default="weak",
         help="weak: each process has a batch of its own; strong: all share one (weak)")
     add("--quick", action="store_true", help="1,2 nodes, gloo,mpi, mlp,cnn and 10 steps, unless said otherwise")
-    add("--python", metavar="FILE",
-        help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3; on the one-machine cluster /usr/bin/python3)")
+    add("--python", metavar="FILE", help="Python with PyTorch, and mpi4py or Horovod, on the nodes (python3)")
     add("--out", required=True, type=Path, metavar="DIR", help="folder for the report, made when it is not there")
     add("--resume", action="store_true", help="go on in DIR: run what is not done there with these options")
     return parser

@@ -1,22 +1,19 @@
-"""Where the cells are run: the Slurm cluster that srun reaches, or one that is started on this machine for the report; and the facts of
-its nodes."""
+"""The Slurm cluster that srun reaches, on which the cells are run, and the facts of its nodes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
 import math
 import os
 import re
-import shutil
 import subprocess
 from collections import namedtuple
 from pathlib import Path
 
-from local_cluster import INSIDE, REPOSITORY, ClusterError, LocalCluster, stop
+from local_cluster import INSIDE, REPOSITORY, stop
 
 from scaling.hostfacts import ask
 from scaling.steps import DONE, Output
 
-MOST_LOCAL_NODES = 8  # each is some daemons; more show nothing new about one machine
 USABLE = re.compile(r"idle|mixed|allocated|completing|reserved|planned", re.IGNORECASE)
 LIBRARY = "libbootstrap.so.0"
 LIMIT = 180  # seconds in which a step must give the facts of all nodes
@@ -34,12 +31,11 @@ class PlaceError(RuntimeError):
 class Place:
     """A cluster: what Slurm knows of it, and how a step is started on it."""
 
-    one_machine = False
     no_gpu = "the nodes have no GPU that PyTorch can use, and NCCL needs one for each process"
     gpus = 0  # of a node, that PyTorch can use; known when the nodes have sent their facts
 
     def __init__(self, options):
-        self.options, self.repository, self.python = options, str(REPOSITORY), options.python or "python3"
+        self.repository, self.python = str(REPOSITORY), options.python or "python3"
         self.waits_in_queue = "SLURM_JOB_NODELIST" not in os.environ
 
     def start(self, words):
@@ -48,27 +44,24 @@ class Place:
         return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 errors="replace", start_new_session=True, env=variables)
 
-    def ask(self, *words):
-        return ask(*self.wrap(words))
-
-    def wrap(self, words):
-        return words
-
     def look(self):
         """Asks Slurm what there is."""
-        self.nodes = self.usable_nodes() if self.waits_in_queue or self.one_machine else self.nodes_of_job()
+        if not ask("sinfo", "-h", "-o", "%N"):
+            raise PlaceError(f"asked sinfo for a Slurm cluster, and none answers here; run it on a host of a cluster, or start one on this "
+                             f"machine: scripts/cluster up, then scripts/cluster exec -- {INSIDE}/scripts/scaling-report ...")
+        self.nodes = self.usable_nodes() if self.waits_in_queue else self.nodes_of_job()
         if not self.nodes:
             raise PlaceError("asked sinfo for nodes of the partition, and none is up; see sinfo")
-        self.has_plugin = "--bootstrap=" in self.ask("srun", "--help")
-        self.has_pmix = "pmix" in self.ask("srun", "--mpi=list")
-        self.slurm = self.ask("srun", "--version") or "unknown"
-        found = re.search(r"^ClusterName\s*=\s*(\S+)", self.ask("scontrol", "show", "config"), re.M)
+        self.has_plugin = "--bootstrap=" in ask("srun", "--help")
+        self.has_pmix = "pmix" in ask("srun", "--mpi=list")
+        self.slurm = ask("srun", "--version") or "unknown"
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", ask("scontrol", "show", "config"), re.M)
         self.cluster = found[1] if found else "unknown"
         self.world_options = self.way_to_set_up()
 
     def usable_nodes(self):
         """Of the default partition."""
-        lines = [line.split("|") for line in self.ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P").splitlines()]
+        lines = [line.split("|") for line in ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P").splitlines()]
         default = [line for line in lines if line[-1].endswith("*")]
         nodes = {name: Node(int(cpus), gpus_in(gres)) for name, cpus, gres, state, _ in default or lines if USABLE.match(state)}
         return list(nodes.values())
@@ -76,9 +69,9 @@ class Place:
     def nodes_of_job(self):
         """With the CPUs and GPUs that this job has at least on each of them."""
         cpus = min(map(int, re.findall(r"(?:^|,)(\d+)", os.environ["SLURM_JOB_CPUS_PER_NODE"])))
-        job = self.ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
+        job = ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
         gpus = min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)
-        return [Node(cpus, gpus) for _ in self.ask("scontrol", "show", "hostnames").split()]
+        return [Node(cpus, gpus) for _ in ask("scontrol", "show", "hostnames").split()]
 
     def way_to_set_up(self):
         """The options of srun with which each rank gets its place: the plugin's, or one that preloads the library."""
@@ -103,58 +96,10 @@ class Place:
         """The command that runs a program of this folder with the nodes' Python."""
         return [self.python, "-B", f"{self.repository}/scripts/scaling/{name}", *arguments]
 
-    def close(self):
-        """Nothing to do: it was there before the report."""
-
-
-class LocalPlace(Place):
-    """A cluster on this machine, for this report alone."""
-
-    one_machine = True
-
-    def __init__(self, options):
-        super().__init__(options)
-        self.repository, self.python, self.waits_in_queue = INSIDE, options.python or "/usr/bin/python3", False
-        self.local = LocalCluster(f"scaling-{os.getpid()}")
-
-    def up(self):
-        nodes = min(max(self.options.nodes), MOST_LOCAL_NODES)
-        cpus = max(4, *self.options.tasks_per_node)
-        gpus = "real" if Path("/dev/nvidia0").exists() else "0"
-        try:
-            self.local.up("--nodes", str(nodes), "--cpus", str(cpus), "--gpus", gpus)
-        except ClusterError as error:
-            raise PlaceError(f"starting a cluster of {nodes} nodes on this machine failed: {str(error).splitlines()[-1]}") from error
-
-    def wrap(self, words):
-        return self.local.command(words)
-
-    def start(self, words):
-        return super().start(self.wrap(words))
-
-    def close(self):
-        self.local.down()
-
 
 def gpus_in(gres):
     """How many GPUs these generic resources hold, such as gpu:a100:4(S:0-1),shard:8."""
     return sum(map(int, re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres)))
-
-
-def find(options, say):
-    """The cluster that answers, else one of our own; the caller closes it, also after an error."""
-    if shutil.which("srun") and ask("sinfo", "-h", "-o", "%N"):
-        return Place(options)
-    if os.geteuid() != 0:
-        raise PlaceError(f"no Slurm cluster answers here, and starting one on this machine needs root, this is uid {os.geteuid()}; run it "
-                         f"on a host of a cluster, or as root")
-    if not shutil.which("slurmctld"):
-        raise PlaceError("no Slurm cluster answers here, and this machine has no slurmctld to start one; run scripts/setup")
-    if not (REPOSITORY / "build/release/spank_plugin/spank_bootstrap.so").exists():
-        raise PlaceError("no Slurm cluster answers here, and the plugin for one on this machine is not built; run "
-                         "cmake --preset release && cmake --build --preset release")
-    say("no Slurm cluster answers here: starting one on this machine")
-    return LocalPlace(options)
 
 
 def gather(place, nodes):
@@ -208,8 +153,7 @@ def loads(results):
 def table(hosts, place, command, when, load):
     """Rows (what, value) for the page. Where nodes differ, each value has the names of its nodes."""
     rows = [("made", when), ("command", command),
-            ("cluster", f"{place.cluster}: {'started on one machine for this report' if place.one_machine else 'as it is'}"),
-            ("Slurm", place.slurm),
+            ("cluster", place.cluster), ("Slurm", place.slurm),
             ("slurm-bootstrap", "plugin, --bootstrap=on" if place.has_plugin else "library, LD_PRELOAD"),
             ("load average of a minute", load),
             ("hosts", f"{len(hosts)}: {', '.join(hosts)}")]

@@ -158,7 +158,7 @@ def test_findings_name_what_failed_and_what_was_not_run():
     assert many.startswith("Failed: 5 cells. ") and many.endswith("; and 2 more.") and many.count("rank 3 died") == 3
 
 
-PLACE = SimpleNamespace(nodes=[Node(4, 2), Node(4, 2)], gpus=2, one_machine=False, has_pmix=True, no_gpu="there is no GPU")
+PLACE = SimpleNamespace(nodes=[Node(4, 2), Node(4, 2)], gpus=2, has_pmix=True, no_gpu="there is no GPU")
 
 
 @pytest.mark.parametrize("cell, device, reason", [
@@ -330,7 +330,7 @@ def test_a_folder_with_files_needs_resume(tmp_path, capsys):
 def test_the_environment_separates_nodes_that_differ():
     hosts = read("0: @fact host a\n0: @fact kernel 6.1\n0: @fact GPU_links none\n1: @fact host b\n1: @fact kernel 6.2\n"
                  "1: @fact GPU_links none\nnoise\n")
-    place = SimpleNamespace(cluster="c", one_machine=False, slurm="slurm 22.05", has_plugin=True)
+    place = SimpleNamespace(cluster="c", slurm="slurm 22.05", has_plugin=True)
     rows = dict(table(hosts, place, "command", "now", "0.1"))
     assert rows["kernel (a)"] == "6.1" and rows["kernel (b)"] == "6.2" and rows["GPU links"] == "none"
 

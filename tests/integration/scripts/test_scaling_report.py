@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, STATE_ROOT, Cluster, wait_for
+from harness import INSIDE as TREE, REPOSITORY, Cluster
 
 SCRIPT = REPOSITORY / "scripts/scaling-report"
-INSIDE = "/run/slurm-bootstrap-tree/scripts/scaling-report"
+INSIDE = f"{TREE}/scripts/scaling-report"
 STEPS = 8
 SMALL = ("--models", "mlp,cnn", "--steps", str(STEPS), "--backends", "gloo,mpi,nccl", "--nodes", "1,2,4", "--tasks-per-node", "1,2")
 LIMIT = 400
@@ -204,45 +204,37 @@ def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpu
     assert "need nodes of 4 CPUs, and 0 of the cluster's nodes have so many" in cells["gloo-mlp-1x4"]["reason"]
 
 
-def start_here(out: Path, *options):
-    """On this machine, where no Slurm answers: it starts a cluster of its own."""
-    return subprocess.Popen([SCRIPT, "--out", out, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            stdin=subprocess.DEVNULL, start_new_session=True)
-
-
-def needs_no_slurm():
-    if os.geteuid() != 0:
-        pytest.skip("a cluster needs root")
-    if subprocess.run(["sinfo", "-h"], capture_output=True).returncode == 0:
-        pytest.skip("a Slurm cluster answers here")
-
-
-@pytest.mark.parametrize("number, after, status", [
-    (signal.SIGTERM, "starting one on this machine", 143),
-    (signal.SIGINT, r"\[1/2\] ", 130),
-])
-def test_a_signal_takes_the_cluster_down_and_resume_goes_on(tmp_path, number, after, status):
-    needs_no_slurm()
-    options = ("--nodes", "1", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp", "--backends", "gloo,mpi")
-    process = start_here(tmp_path / "report", *options)
-    name, said = f"scaling-{process.pid}", ""
-    while not re.search(after, said):
+def test_a_signal_ends_it_and_resume_goes_on(cluster):
+    options = ["--nodes", "1", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp", "--backends", "gloo,mpi"]
+    process, said = cluster.start([INSIDE, "--out", "stopped", *options]), ""
+    while "[1/2] " not in said:
         line = process.stderr.readline()
         assert line, said
         said += line
-    if status == 143:
-        wait_for(lambda: (STATE_ROOT / name / "pids").exists(), what="the cluster did not begin to start")
-    assert Cluster(name).traces() != []  # control: what is looked for below
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=60)
-    assert process.returncode == status, said + rest
-    assert f"stopped by {number.name}" in rest and "Traceback" not in rest
-    assert Cluster(name).traces() == []
-    if status == 130:
-        process = start_here(tmp_path / "report", *options, "--resume")
-        stdout, stderr = process.communicate(timeout=120)
-        assert process.returncode == 0, stderr
-        assert "1 are done already" in stderr and "[1/1] mpi mlp 1x1" in stderr
-        assert stdout.strip().endswith(str(tmp_path / "report/report.html"))
-        assert Cluster(f"scaling-{process.pid}").traces() == []
-        assert {cell["status"] for cell in cells_of(tmp_path / "report").values()} == {"done"}
+    assert process.returncode == 130 and "stopped by SIGINT" in rest and "Traceback" not in rest, said + rest
+    assert cluster.run(["squeue", "-h", "-t", "R"]).stdout == "", "the step of the cell has ended"
+    done = report(cluster, "stopped", *options, "--resume")
+    assert done.returncode == 0 and "1 are done already" in done.stderr and "[1/1] mpi mlp 1x1" in done.stderr, done.stderr
+    assert done.stdout.strip().endswith("stopped/report.html")
+    assert {cell["status"] for cell in cells_of(home(cluster) / "stopped").values()} == {"done"}
+
+
+def test_horovod_stands_beside_the_others(cluster, environments):
+    """Over Gloo and MPI. Debian's Python has no Horovod, and a cell of it fails with that reason: the control."""
+    options = ("--nodes", "1,2", "--tasks-per-node", "1,2", "--models", "mlp", "--steps", "6")
+    without = report(cluster, "no-horovod", *options, "--backends", "horovod-mpi")
+    assert without.returncode == 1
+    assert all("horovod-mpi needs Horovod" in cell["reason"] for cell in cells_of(home(cluster) / "no-horovod").values())
+    python = f"{environments('horovod')}/python3"
+    done = report(cluster, "horovod", *options, "--backends", "gloo,mpi,horovod-gloo,horovod-mpi", "--python", python)
+    assert done.returncode == 0 and len(cells_of(home(cluster) / "horovod")) == 16, done.stderr
+    assert "| Horovod | 0.28.1 |" in (home(cluster) / "horovod/report.md").read_text()
+
+
+def test_without_a_cluster_it_names_what_to_do(tmp_path):
+    if subprocess.run(["sinfo", "-h"], capture_output=True).returncode == 0:
+        pytest.skip("a Slurm cluster answers here")
+    done = subprocess.run([SCRIPT, "--out", tmp_path / "report"], capture_output=True, text=True)
+    assert done.returncode == 1 and "scripts/cluster up" in done.stderr and done.stderr.count("\n") == 1, done

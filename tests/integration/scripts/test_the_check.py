@@ -82,7 +82,7 @@ def test_the_clusters_of_all_scripts_are_known_by_their_names():
     for path in (REPOSITORY / "scripts").rglob("*"):
         if path.is_file():
             names |= set(re.findall(r"\b(?:running\(|LocalCluster\(f)\"(\w+)", path.read_text(errors="replace")))
-    assert {"bench", "scale", "scaling"} <= names
+    assert {"bench", "scale"} <= names
     assert [name for name in names if not STARTED_BY.fullmatch(f"{name}-12345")] == []
 
 
