@@ -1,14 +1,10 @@
 #!/usr/bin/env python3
-"""Words with a plainer one are refused in messages, in comments and in names of tests. Each reason of NOT SET UP in the C++ sources needs
-a heading in etc/doc/troubleshooting.md, and each heading there a reason."""
+"""Each reason of NOT SET UP in the C++ sources needs a heading in etc/doc/troubleshooting.md, and each heading there a reason."""
 
-import ast
-import io
 import pathlib
 import re
 import subprocess
 import sys
-import tokenize
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 PAGE = "etc/doc/troubleshooting.md"
@@ -21,13 +17,6 @@ REASON_OF = {"nothing": 0, "leave_alone": 1, "refuse": 1, "decide_without_answer
 REASON_RETURNED = ("describe_spread", "torchrun_reason", "why_not_asked", "set_up_process")
 REASON_KEPT = ("reason", "why_not", "sentence")
 FEWEST_WORDS = 2  # of a reason: below that it is a part of one
-
-# Words of no message and no comment: they are pictures, or have a plainer word.
-BANNED = re.compile(r"\b(told|tells?|hears?|heard|came|nobody|says?|held|cures?|kin)\b", re.IGNORECASE)
-# Folders whose texts are checked. Those of core/ and preload/ are not: names of settings are among them.
-MESSAGES = ("spank_plugin/", "libbootstrap/comm/", "libbootstrap/probe/", "libbootstrap/api/")
-# Whose comments and names of tests are checked.
-FOLDERS = ("scripts/", "tests/", "libbootstrap/", "spank_plugin/", "etc/")
 
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?P<text>(?:[^\"\\\n]|\\.)*)\"|'(?:[^'\\]|\\.)'|#[^\n]*|"
                    r"(?P<word>[A-Za-z_0-9]+)|(?P<sign>->|::|\S)", re.DOTALL)
@@ -139,35 +128,10 @@ def sources(*patterns):
     return {name: (TOP / name).read_text(encoding="utf-8") for name in done.stdout.split() if (TOP / name).is_file()}
 
 
-def prose_of(name, text):
-    """(line, words) of each comment, docstring and name of a test."""
-    for test in re.finditer(r"^(?:def (?=test_)|TEST\w*\(\w+, )(\w+)\(?\)?", text, re.M):
-        yield text[:test.start()].count("\n") + 1, re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", test[1])
-    if name.endswith(".py") or text.startswith(("#!/usr/bin/env python3", "#!/usr/bin/python3")):
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
-                yield node.body[0].lineno, ast.get_docstring(node)
-    else:
-        mark = r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"' if name.endswith((".cc", ".c", ".h")) else r"(?:^|(?<=\s))#[^\n]*"
-        for found in re.finditer(mark, text, re.S | re.M):
-            if name.startswith(MESSAGES) or not found[0].startswith('"'):
-                yield text[:found.start()].count("\n") + 1, found[0]
-
-
-def check_prose():
-    for name, text in sources(*FOLDERS).items():
-        if not name.endswith(".md"):  # there # begins a heading, and many headings are messages
-            yield from (f"{name}:{line}: {word[0]!r} has a plainer word" for line,
-                        words in prose_of(name, text) if (word := BANNED.search(words)))
-
-
 def main():
     section = (TOP / PAGE).read_text(encoding="utf-8").partition(REASON_SECTION)[2].partition("\n## ")[0]
     reasons, headings = all_reasons(), re.findall(r"^### (.*)", section, re.M)
-    problems = [*check_prose(), *check_reasons(reasons, headings)]
+    problems = list(check_reasons(reasons, headings))
     if len(list(check_reasons({"the step has no nodes"}, ["the step has one GPU"]))) != 2:
         problems.append("control: a reason without a heading, and a heading without a reason, are not noticed")
     for problem in problems:
