@@ -17,9 +17,9 @@ cd "$repository"
 readonly tests=(
   activation/{activation,addresses,ipv6,newer_slurm,option_abuse,options,refusals,slurm_partitions,unchanged_environment,unknown_names}
   command/{check,check_nodes,explain,explain_in_task,where}
-  exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_rounds,_side_effects},communicators}
+  exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_side_effects},communicators}
   failures/{first_failure,plugin_faults,supervise} frameworks/{framework_variables,examples,train} gpus/{gpus,near_gpus}
-  layouts/{layouts,mpi_layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
+  layouts/{layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
   preload/{preload,preload_other_processes} scripts/{cluster,cluster_cgroups,cluster_slurm,packages}
   security/{malformed_environment,other_users,rogue_peers,root_system_calls,secret,writable_files}
 )

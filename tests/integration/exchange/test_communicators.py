@@ -11,19 +11,11 @@ from exchange_steps import are_told_of, missing_ranks
 DEADLINE_MS = 3000
 IN_TIME = ("--timeout-ms", str(DEADLINE_MS))
 NOT_OVER_PMI1 = "PMI-1 does not report which rank failed, srun --mpi=pmix does"
-VERSIONS = ("2.14.3", "2.18.3", "2.23.4", "2.28.9")
 
 
 @pytest.fixture(scope="module")
 def comm_cluster(cluster_factory):
     return cluster_factory("comms").up("--nodes", "4", "--cpus", "64", "--gpus", "4", "--no-plugin")
-
-
-def on_node(number, there, elsewhere, *command):
-    """The command with other values of a variable on one node: `there` and `elsewhere` are (name, value)."""
-    there, elsewhere = "=".join(there), "=".join(elsewhere)
-    script = f'if [ "$SLURM_NODEID" = {number} ]; then export {there}; else export {elsewhere}; fi; exec "$@"'
-    return ("sh", "-c", script, "sh", *command)
 
 
 def patient(which, *command):
@@ -79,66 +71,6 @@ def test_unique_ids_of_lists_of_ranks(comm_cluster):
     assert len({found[0], found[1], found[4]}) == 3, "rank 4 is in no list, and keeps what it had"
 
 
-@pytest.mark.parametrize("group", ["world", "3,2;0,1"])
-def test_more_roots_than_ranks_are_refused(comm_cluster, group):
-    said = failures(run(comm_cluster, 2, 2, program("comm_probe"), "--roots", "5", "--group", group))
-    most = 4 if group == "world" else 2
-    assert {text for text, _ in said.values()} == {f"5 roots requested for a communicator of {most} ranks; the most is one for each rank"}, said
-
-
-@pytest.mark.parametrize("distribution", ["cyclic", "plane=2"])
-def test_groups_follow_the_ranks(comm_cluster, distribution):
-    options = ("--mpi=pmix", f"--distribution={distribution}")
-    step = run(comm_cluster, 2, 4, program("comm_probe"), "--group", "node", options=options)
-    width = 1 if distribution == "cyclic" else 2
-    nodes = [[rank for rank in range(8) if rank // width % 2 == node] for node in (0, 1)]
-    assert answers(step) == whole(nodes), step
-
-
-@pytest.mark.parametrize("nonblocking", [False, True])
-@pytest.mark.parametrize("version", VERSIONS)
-def test_versions(comm_cluster, version, nonblocking):
-    command = (program("comm_probe"), *(["--nonblocking"] if nonblocking else []))
-    assert answers(run(comm_cluster, 2, 2, *command, nccl=version)) == whole([range(4)])
-
-
-def test_many_roots_need_a_version_that_has_them(comm_cluster):
-    said = failures(run(comm_cluster, 2, 2, program("comm_probe"), "--roots", "2", nccl="2.18.3"))
-    assert set(said) == set(range(4))
-    assert all("2 roots need ncclCommInitRankScalable of NCCL 2.23 or newer, but this is NCCL 2.18.3 in " in text
-               for text, _ in said.values()), said
-
-
-@pytest.mark.parametrize("mpi", ["pmix", "none"])
-def test_two_versions_are_distinguished(comm_cluster, mpi):
-    """NCCL itself waits for ever."""
-    names = [("LD_LIBRARY_PATH", libraries(version)) for version in ("2.18.3", "2.28.9")]
-    options = (f"--mpi={mpi}", "-w", "node[001-002]")
-    said = failures(run(comm_cluster, 2, 4, *on_node(0, *names, program("comm_probe")), options=options))
-    named = "NCCL 2.18.3 on rank 0 (node001, local rank 0) and 2.28.9 on rank"
-    assert set(said) == set(range(8)) and all(named in text for text, _ in said.values()), said
-
-
-def test_another_call_of_one_rank_fails_at_once(comm_cluster):
-    other = f"exec {program('exchange_probe')} --mode barrier --timeout 600000"
-    script = f'[ $SLURM_PROCID = 3 ] && {other}; exec {program("comm_probe")} --timeout-ms 600000'
-    said = failures(run(comm_cluster, 1, 4, "sh", "-c", script))
-    assert set(said) == {0, 1, 2}
-    assert all("all ranks must make the same calls in the same order" in text for text, _ in said.values()), said
-
-
-TWO_ON_ONE_GPU = "rank 0 (node001, local rank 0) and rank 1 (node001, local rank 1) are both on GPU 0000:1a:00.0: "
-
-
-def test_two_ranks_on_one_gpu(comm_cluster):
-    said = failures(run(comm_cluster, 1, 4, program("comm_probe"), "--device", "0"))
-    assert set(said) == set(range(4))
-    assert all(text.startswith(TWO_ON_ONE_GPU) for text, _ in said.values()), said
-    # Control: with a GPU each they have their communicator.
-    own = ("sh", "-c", 'exec "$@" --device $SLURM_LOCALID', "sh", program("comm_probe"))
-    assert answers(run(comm_cluster, 1, 4, *own)) == whole([range(4)])
-
-
 def test_ranks_share_a_gpu_where_nccl_sees_two_hosts(comm_cluster):
     """How NCCL is tested on one GPU: the guard refuses nothing that NCCL would do."""
     own = ("sh", "-c", 'NCCL_HOSTID=$SLURM_PROCID exec "$@"', "sh", program("comm_probe"), "--device", "0")
@@ -148,11 +80,6 @@ def test_ranks_share_a_gpu_where_nccl_sees_two_hosts(comm_cluster):
 def test_each_rank_takes_its_own_gpu(comm_cluster):
     options = ("--mpi=pmix", "--gres", "gpu:4")
     assert answers(run(comm_cluster, 2, 4, program("comm_probe"), options=options)) == whole([range(8)])
-
-
-def test_a_gpu_that_is_not_there(comm_cluster):
-    said = failures(run(comm_cluster, 1, 2, program("comm_probe"), "--device", "7"))
-    assert {text for text, _ in said.values()} == {"GPU 7 cannot be used: invalid device ordinal (101)"}
 
 
 def test_a_rank_that_never_comes_is_named(comm_cluster):
@@ -203,13 +130,6 @@ def test_an_environment_with_a_wrong_address_for_nccl_is_named(comm_cluster, var
     said = failures(run(comm_cluster, 2, 2, program("comm_probe"), *IN_TIME, env={variable: value}), DEADLINE_MS)
     assert set(said) == set(range(4))
     assert all(said_of_all in text for text, _ in said.values()), said
-
-
-def test_different_calls_are_distinguished(comm_cluster):
-    command = ("sh", "-c", 'g=world; [ $SLURM_PROCID = 3 ] && g=node; exec "$@" --group $g --timeout-ms 4000', "sh",
-               program("comm_probe"))
-    said = failures(run(comm_cluster, 2, 2, *command))
-    assert any("communicator node" in text and "communicator world" in text for text, _ in said.values()), said
 
 
 FAILED_ALONE = ("ncclCommInitRank{} failed: unhandled cuda error (run with NCCL_DEBUG=INFO for details) (Failed to CUDA calloc 2097152 "

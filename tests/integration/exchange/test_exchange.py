@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from built_files import program
+from built_files import BUILD, program
 from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step
-from harness import wait_for
+from harness import INSIDE, REPOSITORY, TESTS, wait_for
 
 AT_ONCE = 3
 DISTRIBUTIONS = ("block", "cyclic", "plane=2")
@@ -86,6 +86,51 @@ def test_control_sessions_without_a_common_leave_lose_fences(exchange_cluster):
         if step.returncode != 0:
             break
     assert step.returncode != 0, "200 sessions of 16 ranks in quick succession lost nothing in 10 steps"
+
+
+TSAN_ROUNDS, TSAN_ROUNDS_IN_FULL = 30, 10000
+
+
+def run_rounds(cluster, mode, rounds, build=BUILD, **env):
+    """Two ranks that open, exchange and close again and again, of one of the builds."""
+    path = f"{build}/tests/integration/exchange_rounds"
+    if not (REPOSITORY / path).exists():
+        pytest.skip(f"{path} is not built")
+    return run_step(cluster, 1, 2, f"{INSIDE}/{path}", mode, str(rounds), env=env, limit=300 + rounds)
+
+
+@pytest.mark.parametrize("mode, env", [
+    ("ours", {}),
+    # As libpmix 5 always does: what a session has once read of a rank of its node it gets again, whatever was put since.
+    ("ours", {"PMIX_MCA_gds": "hash"}),
+    ("threads", {}),
+])
+def test_rounds_are_right_and_leave_no_file_open(exchange_cluster, mode, env):
+    step = run_rounds(exchange_cluster, mode, 20, **env)
+    assert (step.returncode, step.stderr) == (0, ""), step
+
+
+def test_no_memory_is_lost_in_exchanges(exchange_cluster):
+    options = f"suppressions={TESTS}/exchange/lsan.supp:print_suppressions=0"
+    step = run_rounds(exchange_cluster, "ours", 40, "build/dev", ASAN_OPTIONS="fast_unwind_on_malloc=0", LSAN_OPTIONS=options)
+    assert (step.returncode, step.stderr) == (0, ""), step
+
+
+# A helper process has no standard error: it ends with its first report, and the round of its rank fails.
+TSAN = {"TSAN_OPTIONS": "exitcode=66:halt_on_error=1"}
+
+
+@pytest.mark.parametrize("mode", ["ours", "threads"])
+def test_no_data_race_in_exchanges(exchange_cluster, mode, request, figure):
+    rounds = TSAN_ROUNDS_IN_FULL if mode == "ours" and request.config.getoption("--full") else TSAN_ROUNDS
+    step = run_rounds(exchange_cluster, mode, rounds, "build/tsan", **TSAN)
+    assert (step.returncode, step.stderr) == (0, ""), step
+    figure("M10", mode, got=f"0 reports in {rounds} rounds of two ranks", met=True, control="a race in the same program is reported")
+
+
+def test_control_a_data_race_is_reported(exchange_cluster):
+    step = run_rounds(exchange_cluster, "racy", 5, "build/tsan", **TSAN)
+    assert step.returncode == 66 and "WARNING: ThreadSanitizer: data race" in step.stderr, step
 
 
 @pytest.mark.parametrize("different", DIFFERENT_CALLS)

@@ -23,6 +23,7 @@ from mpi4py import MPI
 for _ in range(3):
     assert library.bootstrap_barrier(job) == 0, library.bootstrap_last_error()
     assert MPI.COMM_WORLD.allreduce(1) == MPI.COMM_WORLD.size == library.bootstrap_size(job)
+    assert MPI.COMM_WORLD.rank == library.bootstrap_rank(job)
 MPI.Finalize()
 assert library.bootstrap_barrier(job) == 0, library.bootstrap_last_error()
 print("right", flush=True)
