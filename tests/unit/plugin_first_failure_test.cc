@@ -1,9 +1,9 @@
-// From slurmstepd to srun's line, over a real socket: what is received, what a flood loses, when nothing is printed.
+// From slurmstepd to srun's line, over a real socket: what a flood loses, when nothing is printed. test_first_failure.py
+// has the line itself, and the end of a step.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include <chrono>
 #include <csignal>
 #include <thread>
-#include <tuple>
 
 #include "plugin_scenario.h"
 #include "slurmstepd/node_reports.h"
@@ -75,23 +74,6 @@ Outcome receive(const ReportPolicy& policy, const std::function<void(NodeReports
   });
 }
 
-TEST(PluginFirstFailure, IsOneLineAtTheEnd) {
-  const auto outcome = receive(policy(), [](NodeReports& sender) {
-    sender.send(failure(2, kExit3));
-    sender.send(failure(1, 256));
-  });
-  EXPECT_EQ(outcome.status, 0);
-  EXPECT_EQ(
-      outcome.printed,
-      "bootstrap: warning: StepId=12.0: task 2 (node001, local rank 2) failed first: exit code 3, 0.0 s after the "
-      "step began\n");
-}
-
-TEST(PluginFirstFailure, AStepWithoutOneIsSilent) {
-  EXPECT_EQ(receive(policy(), [](NodeReports&) {}).printed, "");
-  EXPECT_EQ(receive(policy(), [](NodeReports& sender) { sender.send(failure(1, SIGTERM)); }).printed, "");
-}
-
 TEST(PluginFirstFailure, OpensNoSocketIfThereIsNothingToReport) {
   for (const auto& change :
        {+[](ReportPolicy& policy) { policy.reports_for_itself = true; },
@@ -105,69 +87,6 @@ TEST(PluginFirstFailure, OpensNoSocketIfThereIsNothingToReport) {
     EXPECT_EQ(outcome.status, 0);
     EXPECT_EQ(outcome.printed, "");
   }
-}
-
-// An unasked step leaves srun the descriptors that it needs for three nodes.
-TEST(PluginFirstFailure, OpensNoSocketWhereSrunHasFewDescriptors) {
-  for (const auto& [limit, is_asked, opens] : {std::tuple{20, false, false}, {20, true, true}, {64, false, true}}) {
-    auto of_three_nodes = policy();
-    of_three_nodes.is_asked = is_asked;
-    of_three_nodes.components = {
-        {.job = 12, .nodes = "node[001-003]", .tasks_per_node = {2, 1, 1}, .node_of_rank = {0, 0, 1, 2}}};
-    const auto outcome = outcome_in_child([&, limit = limit, opens = opens] {
-      const rlimit few{static_cast<rlim_t>(limit), static_cast<rlim_t>(limit)};
-      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-      ::unsetenv("SLURM_BOOTSTRAP_FAILURE");
-      spank_double().context = S_CTX_LOCAL;
-      start_report_receiver(of_three_nodes);
-      EXPECT_EQ(std::getenv("SLURM_BOOTSTRAP_FAILURE") != nullptr, opens) << limit << is_asked;
-      end_report_receiver();
-    });
-    EXPECT_EQ(outcome.status, kDone) << outcome.printed;
-  }
-}
-
-// No libslurm here: the step cannot be ended, and that is reported, too.
-TEST(PluginFirstFailure, AnAskedStepIsEndedAfterItsGrace) {
-  auto asked = policy();
-  asked.is_asked = true;
-  asked.grace = 1;
-  const auto outcome = receive(asked, [](NodeReports& sender) {
-    sender.send(failure(2, kExit3));
-    (void)::poll(nullptr, 0, 1500);
-  });
-  expect_words(outcome.printed,
-               "error: bootstrap: StepId=12.0: task 2 (node001, local rank 2) failed first: exit code 3");
-  expect_words(outcome.printed, "the plugin ends the step now, 1 s after the failure (--bootstrap-grace)");
-  expect_words(outcome.printed, "cannot send signal 15 to the tasks: slurmctld returned error");
-  EXPECT_EQ(count_lines(outcome.printed), 2U) << outcome.printed;
-}
-
-// Its node has reported the reason; the tasks of other nodes would wait for it.
-TEST(PluginFirstFailure, AnAskedStepIsEndedAtOnceIfANodeRefuses) {
-  const auto refuse = [](NodeReports& sender) {
-    auto refusal = failure(0, 256);
-    refusal.is_refused = true;
-    for (int i = 0; i < 3; ++i) sender.send(refusal);
-    (void)::poll(nullptr, 0, 200);
-  };
-  auto asked = policy();
-  asked.is_asked = true;
-  const auto outcome = receive(asked, refuse);
-  expect_words(outcome.printed, "cannot send signal 15 to the tasks: slurmctld returned error");
-  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
-  EXPECT_EQ(receive(policy(), refuse).printed, "");
-}
-
-TEST(PluginFirstFailure, WithoutGraceAnAskedStepIsNotEnded) {
-  auto asked = policy();
-  asked.is_asked = true;
-  const auto outcome = receive(asked, [](NodeReports& sender) {
-    sender.send(failure(2, kExit3));
-    (void)::poll(nullptr, 0, 500);
-  });
-  EXPECT_TRUE(outcome.printed.starts_with("bootstrap: warning: StepId=12.0: task 2 ")) << outcome.printed;
-  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
 // Two tasks, and srun's line after the first was killed. A thread of this process works for 50 ms, and may then kill

@@ -1,4 +1,4 @@
-// The plugin's hooks with a double of Slurm: what reaches the tasks, and where failures are reported.
+// The plugin's hooks with a double of Slurm: what no step on a cluster of this machine can show.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,24 +13,11 @@
 #include <vector>
 
 #include "core/plan/step_plan.h"
-#include "core/settings/variables.h"
 #include "plan_values.h"
 #include "plugin_scenario.h"
-#include "probe/port_reservation.h"
 
 namespace bootstrap {
 namespace {
-
-TEST(PluginHooks, SetUpATask) {
-  expect_success([] {
-    enter_step(job_environment());
-    run_hooks(1, 1);
-    const auto& task = spank_double().task_environment;
-    EXPECT_EQ(task.at("RANK") + task.at("LOCAL_RANK") + task.at("MASTER_ADDR"), "11node001");
-    EXPECT_EQ(task.at("SLURM_BOOTSTRAP_STEP"), "12.0.0");
-    EXPECT_TRUE(spank_double().errors.empty());
-  });
-}
 
 // A plugin in front of ours may start the program in its own task_init: that task has none of our variables then.
 TEST(PluginHooks, BeforeTaskInitATaskHasNoneOfOurVariables) {
@@ -65,73 +52,6 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
     start_node("preload_library=/bin/sh");  // root's, and readable
     start_task(0, 0);
     EXPECT_EQ(task["LD_PRELOAD"], users + ":/$LIB/../../../../../../../../bin/sh");
-  });
-}
-
-// The image of a container may set them for its tasks, in the task_init of another plugin.
-TEST(PluginHooks, TheImageOfAContainerChangesNoRankAndNoAddress) {
-  expect_success([] {
-    enter_step(job_environment());
-    start_node();
-    auto& task = spank_double().task_environment;
-    for (const auto* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"}) task[name] = "5";
-    start_task(1, 1);
-    EXPECT_EQ(task["RANK"] + task["LOCAL_RANK"] + task["WORLD_SIZE"], "114");
-    EXPECT_NE(task["MASTER_PORT"], "5");
-  });
-}
-
-TEST(PluginHooks, DoNothingInSpecialStepsAndIfSrunDecidedSo) {
-  for (const std::uint32_t step : {0xfffffffaU, 0xfffffffbU, 0xfffffffcU, 0U}) {
-    SCOPED_TRACE(step);
-    expect_success([step] {
-      enter_step(job_environment(step == 0 ? Decision{} : StepFacts().decision));
-      spank_double().step = step;
-      run_hooks();
-      EXPECT_EQ(spank_double().task_environment.count("RANK"), 0U);
-    });
-  }
-}
-
-TEST(PluginHooks, ANodeWithNeverObeysSrunAndIsSilentWithoutADecision) {
-  expect_success([] {
-    enter_step(job_environment(world(Asked::kUnasked)));
-    start_node("when=never");
-    start_task(1, 1);
-    EXPECT_EQ(spank_double().task_environment.at("RANK"), "1");
-  });
-  for (const auto* const site : {"when=never", "when=world"}) {
-    const auto outcome = outcome_in_child([site] {
-      auto environment = job_environment();
-      environment.unset(kDecisionVariable);
-      enter_step(environment);
-      EXPECT_EQ(call(slurm_spank_init, site), 0);
-      const auto& mode = spank_double().options.at("bootstrap");
-      mode.cb(mode.val, "on", 1);
-      EXPECT_EQ(call(slurm_spank_user_init, site), 0);
-      start_task(0, 0);
-    });
-    EXPECT_EQ(outcome.status, kDone) << outcome.printed;
-    const bool is_silent = outcome.printed.find("no decision from srun") == std::string::npos;
-    EXPECT_EQ(is_silent, std::string(site) == "when=never") << outcome.printed;
-  }
-}
-
-TEST(PluginHooks, DoNothingInSlurmd) {
-  expect_success([] {
-    spank_double().context = S_CTX_SLURMD;
-    EXPECT_EQ(call(slurm_spank_init), 0);
-    EXPECT_TRUE(spank_double().options.empty());
-  });
-}
-
-TEST(PluginHooks, ListedTwiceIsAsListedOnce) {
-  expect_success([] {
-    enter_step(job_environment());
-    for (const auto hook : {slurm_spank_init, slurm_spank_init, slurm_spank_user_init, slurm_spank_user_init})
-      call(hook);
-    for (int i = 0; i < 2; ++i) start_task(0, 0);
-    EXPECT_TRUE(spank_double().errors.empty());
   });
 }
 
@@ -174,19 +94,6 @@ TEST(PluginHooks, RefuseATaskWithADifferentNumberInSlurm) {
   expect_words(outcome.printed, "SLURM_PROCID is 3");
 }
 
-TEST(PluginHooks, RefuseATakenPortUnlessTheUserSetIt) {
-  const auto computed = reserve_port(20444);
-  const auto users = reserve_port(23999);
-  ASSERT_TRUE(computed && users);
-  expect_refusal([] {}, "bootstrap: StepId=12.0: MASTER_PORT 20444 on node001 is already in use by another program");
-  const auto outcome = outcome_in_child([] {
-    enter_step(with(job_environment(), {{"MASTER_PORT", "23999"}}));
-    run_hooks();
-  });
-  EXPECT_EQ(outcome.status, kDone);
-  expect_words(outcome.printed, "MASTER_PORT 23999 on node001 is already in use by another program; you set this port");
-}
-
 TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer does not know two processes with one memory";
@@ -210,60 +117,6 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
     EXPECT_EQ(task.at("RANK") + task.at("WORLD_SIZE"), "04");
     EXPECT_GE(::fcntl(innocent, F_GETFD), 0);
   });
-}
-
-TEST(PluginHooks, AJobSubmittedFromATaskInheritsNothingOfItsStep) {
-  expect_success([] {
-    const auto plan = make_plan(*read_task_facts(two_by_two(0)), {});
-    ::clearenv();
-    for (const auto& variable : plan->variables) ::setenv(variable.name.c_str(), variable.value.c_str(), 1);
-    ::setenv("LOCAL_RANK", "mine", 1);
-    spank_double().context = S_CTX_ALLOCATOR;
-    call(slurm_spank_init);
-    call(slurm_spank_init_post_opt);
-    // The user's variables, and Slurm's list of GPUs, which would exist without the plugin.
-    EXPECT_EQ(read_entries(environ, UnknownVariables::kKeep),
-              environment_of({{"LOCAL_RANK", "mine"}, {"CUDA_VISIBLE_DEVICES", "0,1"}}));
-  });
-}
-
-TEST(PluginHooks, NeverFailOutsideTaskInit) {
-  for (int denied = 0; denied < 40; ++denied) {
-    const auto outcome = outcome_in_child([denied] {
-      enter_step(job_environment());
-      spank_double().fails = [denied](const std::string& call) { return call == "item " + std::to_string(denied); };
-      run_hooks();
-      EXPECT_EQ(spank_double().task_environment.count("RANK"), 1U) << "a task that starts is set up";
-    });
-    EXPECT_TRUE(outcome.status == kDone || outcome.status == kEnded) << denied << ": " << outcome.printed;
-  }
-}
-
-TEST(PluginHooks, AWrongOptionStopsTheCommandAndIsIgnoredOnTheNode) {
-  expect_success([] {
-    spank_double().context = S_CTX_LOCAL;
-    call(slurm_spank_init);
-    const auto& option = spank_double().options.at("bootstrap-port");
-    EXPECT_EQ(option.cb(option.val, "99", 0), -1);
-    EXPECT_EQ(option.cb(option.val, nullptr, 0), -1);
-    EXPECT_EQ(option.cb(option.val, "2345", 0), 0);
-    EXPECT_EQ(option.cb(option.val, "99", 1), 0);
-  });
-}
-
-TEST(PluginHooks, ExplainPrintsOnce) {
-  const auto outcome = outcome_in_child([] {
-    enter_step(job_environment());
-    call(slurm_spank_init);
-    const auto& option = spank_double().options.at("bootstrap");
-    option.cb(option.val, "explain", 1);
-    call(slurm_spank_user_init);
-    start_task(0, 0);
-    start_task(1, 1);
-  });
-  EXPECT_EQ(outcome.status, kDone);
-  EXPECT_EQ(outcome.printed.find("bootstrap: StepId=12.0: SET UP:"), 0U) << outcome.printed;
-  EXPECT_EQ(outcome.printed.find("bootstrap: StepId=", 10), std::string::npos);
 }
 
 std::string variable(const char* name) {
