@@ -1,15 +1,18 @@
 // A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments
 // name what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
 // memory, open=HOOK opens a file, connect=HOOK a connection, hang=HOOK does not return, leave=HOOK leaves a file and a
-// process behind; HOOK is local_user_init, user_init, task_post_fork, task_init or task_exit. With lose=slurmd slurmd
+// process behind, end=HOOK ends the process with success, crash=HOOK by SIGSEGV, fail=HOOK returns -1; HOOK is
+// local_user_init, user_init, task_post_fork, task_init or task_exit. With lose=slurmd slurmd
 // keeps a descriptor, a socket and memory of each step.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <slurm/spank.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -82,12 +85,23 @@ static void lose_at_fork(void) {
 // slurmd calls no hook when it starts a step, but it forks.
 static void lose(void) { (void)pthread_atfork(NULL, lose_at_fork, NULL); }
 
+static void end(void) { exit(0); }
+
+// Without a core file, which would be left behind.
+static void crash(void) {
+  const struct rlimit no_core = {0, 0};
+  (void)setrlimit(RLIMIT_CORE, &no_core);
+  (void)signal(SIGSEGV, SIG_DFL);
+  (void)raise(SIGSEGV);
+}
+
 static const struct {
   const char* name;
-  void (*run)(void);
+  void (*run)(void);  // NULL: nothing is done, and the hook fails
 } kDeeds[] = {
-    {"overflow", overflow},         {"undefined", undefined}, {"leak", leak},   {"open", open_file},
-    {"connect", connect_somewhere}, {"hang", hang},           {"leave", leave}, {"lose", lose},
+    {"overflow", overflow}, {"undefined", undefined}, {"leak", leak}, {"open", open_file}, {"connect", connect_somewhere},
+    {"hang", hang},         {"leave", leave},         {"lose", lose}, {"end", end},        {"crash", crash},
+    {"fail", NULL},
 };
 
 static int act(const char* hook, int count, char** arguments) {
@@ -95,7 +109,9 @@ static int act(const char* hook, int count, char** arguments) {
     for (size_t deed = 0; deed < sizeof kDeeds / sizeof kDeeds[0]; ++deed) {
       const size_t length = strlen(kDeeds[deed].name);
       if (strncmp(arguments[i], kDeeds[deed].name, length) != 0 || arguments[i][length] != '=') continue;
-      if (strcmp(arguments[i] + length + 1, hook) == 0) kDeeds[deed].run();
+      if (strcmp(arguments[i] + length + 1, hook) != 0) continue;
+      if (kDeeds[deed].run == NULL) return -1;
+      kDeeds[deed].run();
     }
   }
   return 0;

@@ -51,20 +51,20 @@ def test_the_verdict_notices(cluster_factory):
     """The control: plugins that end the tasks with success, drain the node, and end slurmstepd."""
     cluster = cluster_factory("verdict").up("--nodes", "2", "--gpus", "2", *UP)
     pair = Pair(cluster, *cluster.nodes)
-    double = f"required {DOUBLES}/fault_spank.so place="
+    double = f"required {DOUBLES}/misbehaving_spank.so"
 
     def words(process, line):
         is_right, what = verdict(Call(process, "none", "none", 0), pair.run(process, "none", "optional", 10, line))
         return what if not is_right else f"not noticed: {what}"
 
     assert words("srun", "") == "not noticed: right values"
-    assert words("srun", f"{double}task_init.remote fault=exit(0)\n") == "exit status 0, but not every task ran"
-    assert words("srun", f"{double}task_init.remote fault=-1\n") == "refused with 0 sentences"
-    assert "drained" in words("batch node", f"{double}user_init.remote fault=-1\n")
+    assert words("srun", f"{double} end=task_init\n") == "exit status 0, but not every task ran"
+    assert words("srun", f"{double} fail=task_init\n") == "refused with 0 sentences"
+    assert "drained" in words("batch node", f"{double} fail=user_init\n")
     cluster.run(["scancel", "-u", "alice"])
     cluster.run(["scontrol", "update", f"nodename={cluster.nodes[0]}", "state=resume"], user="root")
     wait_for(lambda: cluster.script("status").returncode == 0, what="the node stays drained")
-    assert words("batch node", f"{double}user_init.remote fault=segv\n").startswith("died: slurmstepd signal 11")
+    assert words("batch node", f"{double} crash=user_init\n").startswith("died: slurmstepd signal 11")
     cluster.close()
 
 
