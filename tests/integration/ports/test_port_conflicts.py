@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from port_steps import PEER, REFUSAL, STORM, background, cluster, in_node, job, peers, step_line, teller  # two of them are fixtures
+from port_steps import PEER, REFUSAL, background, cluster, in_node, job, peers, step_line, teller  # two of them are fixtures
 
 PORTS = itertools.count(32100, 10)  # for each test: what one leaves behind is not the next one's
 SOON = 5  # seconds in which a step has said what is wrong, and ended
@@ -34,7 +34,7 @@ def taken():
 
 @contextlib.contextmanager
 def held_by_bob(cluster, port, *how, node="node001"):
-    with background(cluster, [*STORM, "hold", port, *how], user="bob", node=node, ready=True) as process:
+    with background(cluster, [*PEER, "hold", port, *how], user="bob", node=node, ready=True) as process:
         yield process
 
 
@@ -107,7 +107,7 @@ def test_after_the_claim_only_reuse_of_addresses_gets_in(cluster, job):
     port = next(PORTS)
     with held_step(cluster, job, port, "[ $SLURM_PROCID != 0 ] || echo ready; exec sleep 600"):
         for how in (("::", "listen"), ("0.0.0.0",), ("127.0.0.1", "listen")):
-            done = cluster.run(["timeout", "5", *STORM, "hold", port, *how], user="bob", node="node001")
+            done = cluster.run(["timeout", "5", *PEER, "hold", port, *how], user="bob", node="node001")
             assert "Address already in use" in done.stderr, (how, done)
         with held_by_bob(cluster, port, "::", "listen", "reuse"):
             pass  # see SECURITY.md
@@ -120,7 +120,7 @@ def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, j
     program = f"""
     [ $SLURM_PROCID != 0 ] || echo ready
     until [ -e ~/taken.{port} ]; do sleep 0.05; done
-    exec {peer} meet 0 0
+    exec {peer} meet
     """
     with held_step(cluster, job, port, program) as step, held_by_bob(cluster, port, "::", "listen", "reuse"):
         began = time.monotonic()

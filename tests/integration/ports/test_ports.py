@@ -5,8 +5,8 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from harness import TESTS, wait_for
-from port_steps import PEER, allocation, background, cluster, in_node, job, peers, step_line  # two of them are fixtures
+from harness import TESTS
+from port_steps import allocation, background, cluster, in_node, job, peers, step_line  # two of them are fixtures
 
 ECHO = "echo $SLURMD_NODENAME $MASTER_PORT $SLURM_STEP_RESV_PORTS"
 PLAIN_BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
@@ -107,26 +107,6 @@ def test_further_ports_are_reserved_for_one_task_each(cluster, job):
         assert min(ports["node002"]) >= "31208", ports
         done = cluster.run([*step_line(job, 2, 4, *there, "--bootstrap-ports=4", "--bootstrap-port-range=31200-31211"), "true"])
         assert done.returncode != 0 and done.stderr.count("too few ports are free for rank 2 on node002") == 1, done.stderr
-
-
-def states_of(cluster, port):
-    """States of the sockets of a port on node001, as the kernel numbers them; 06 is TIME_WAIT."""
-    table = in_node(cluster, "cat /proc/net/tcp6").splitlines()[1:]
-    return {line.split()[3] for line in table if line.split()[1].endswith(f":{port:04X}")}
-
-
-def test_time_wait_of_an_earlier_step_does_no_harm(cluster, job):
-    port = next(PORTS)
-    for attempt in range(3):
-        if attempt:
-            # Not at once: a peer's last FIN may still be on its way (state 05) when srun has ended.
-            wait_for(lambda: states_of(cluster, port) == {"06"}, what="no TIME_WAIT")
-            # Control: this is what it does to a server that does not know of it.
-            plain = cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001")
-            assert "Address already in use" in plain.stderr
-        done = cluster.run([*step_line(job, 3, 6, f"--bootstrap-port={port}"), *PEER, "close-first"])
-        assert done.returncode == 0, done.stderr
-        assert sorted(peer.word for peer in peers(done.stdout)) == ["joined"] * 5 + ["served"]
 
 
 def test_the_port_is_free_again_as_soon_as_srun_has_ended(cluster, job):

@@ -10,7 +10,6 @@ from harness import OF_SLURMSTEPD, TESTS, stop
 
 # -I -S: the fastest start Python has; with PyTorch its packages are needed.
 PEER = ["python3", "-I", "-S", f"{TESTS}/ports/port_peer.py"]
-STORM = ["python3", "-I", "-S", f"{TESTS}/support/port_storm.py"]
 
 REFUSAL = re.compile(
     rf"^{OF_SLURMSTEPD} error: bootstrap: StepId=(?P<step>\d+\.\d+): "
