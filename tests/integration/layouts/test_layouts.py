@@ -1,14 +1,18 @@
 """The layout matrix: real steps of every shape, whose ranks really meet, against what really ran where."""
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
 import pytest
 
 from built_files import PROBE
 from case_shell import HELD, run_script
 from harness import wait_for
-from layout_cases import Case, crowded_cases, fixed, generated, unheard_cases
-from layout_oracle import as_launch_scripts_do, by_step, differences, read_reports
-from layout_runner import AT_ONCE, Outcome, Runner, outcome, outcomes_of, runner  # two of them are fixtures
+from layout_cases import PREAMBLE, Case, crowded_cases, fixed, generated, unheard_cases
+from layout_oracle import Report, as_launch_scripts_do, by_step, differences, read_reports
 
+AT_ONCE = 3
 GENERATED, GENERATED_IN_FULL = 20, 750
 NAMED = {case.name: case for case in fixed()}
 NAIVE_FAILS = [case for case in fixed() if case.naive_fails]
@@ -22,13 +26,29 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("outcome", fixed() + crowded_cases() + generated(count, option("--seed")), indirect=True, ids=str)
 
 
+@dataclass
+class Outcome:
+    case: Case
+    reports: list[Report]
+    trouble: list[str]
+
+    @property
+    def text(self) -> str:
+        return "\n  ".join([f"{self.case.name}: {self.case.script}", *self.trouble])
+
+
 @pytest.fixture(scope="module")
-def run(runner: Runner):
-    """Runs a case, with an option for the probe."""
+def run(wide_cluster):
+    """Runs a case in a folder of its own in alice's home, with an option for the probe. Other tests of this cluster need its GPUs
+    afterwards."""
+    jobs = {"WIDE": wide_cluster.allocate("-N4", "--ntasks-per-node=16", "--gres=gpu:4"), "ODD": wide_cluster.allocate("-N4", "-n14")}
+    numbers = itertools.count(1)
 
     def run(case: Case, probe_option: str = "") -> Outcome:
-        done, folder = runner.run(case, f"$PROBE {probe_option}", {"probe": PROBE})
-        reports = read_reports(folder)
+        out = f"/home/alice/layouts/{next(numbers)}"
+        script = f'{PREAMBLE}\nPROBE="$PROBE {probe_option}"\n{case.script}'
+        done = run_script(wide_cluster, script, {"OUT": out, "probe": PROBE, **jobs})
+        reports = read_reports(wide_cluster.state / out[1:])
         trouble = differences(reports, case.steps, case.hosts)
         if done.returncode != 0:
             trouble.append(f"exit status {done.returncode}")
@@ -36,13 +56,28 @@ def run(runner: Runner):
             trouble += done.stderr.splitlines()[:12]
         return Outcome(case, reports, trouble)
 
-    return run
+    yield run
+    wide_cluster.run(["scancel", *jobs.values()])
 
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, run):
-    with outcomes_of(request, run, at_once_waiting=AT_ONCE) as outcomes:
-        yield outcomes
+    """{name: future} of the cases of the tests that are selected, which are begun at once. Those that wait for Slurm come first, and
+    have threads of their own."""
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    cases = {case.name: case for item in items if (case := item.callspec.params.get("outcome"))}
+    with ThreadPoolExecutor(AT_ONCE) as quick, ThreadPoolExecutor(AT_ONCE) as waiting:
+        begun = sorted(cases.values(), key=lambda case: not case.slow)
+        try:
+            yield {case.name: (waiting if case.slow else quick).submit(run, case) for case in begun}
+        finally:
+            for each in (quick, waiting):
+                each.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def outcome(request: pytest.FixtureRequest, outcomes: dict) -> Outcome:
+    return outcomes[request.param.name].result()
 
 
 def test_every_task_is_right(outcome):
@@ -100,14 +135,14 @@ def test_control_ranks_of_launch_scripts_do_not_meet(run):
     assert not {f"exit status {status}" for status in HELD} & set(outcome.trouble), outcome.text
 
 
-def test_a_case_that_does_not_end_ends_with_its_jobs(runner):
+def test_a_case_that_does_not_end_ends_with_its_jobs(wide_cluster):
     """Also where something outlives it that has its output open, as salloc can."""
     folder, jobs = "/home/alice/layouts/held", ["squeue", "--me", "-h", "-o", "%Z"]
     script = f"salloc --no-shell -Q -N1 -n1; setsid sleep 8 & {' '.join(jobs)}; sleep 60"
-    held = run_script(runner.cluster, script, {"OUT": folder}, limit=2, grace=2)
+    held = run_script(wide_cluster, script, {"OUT": folder}, limit=2, grace=2)
     assert held.returncode in HELD and folder in held.stdout.splitlines(), held
-    wait_for(lambda: folder not in runner.cluster.run(jobs).stdout.splitlines(), what="its job is still there")
+    wait_for(lambda: folder not in wide_cluster.run(jobs).stdout.splitlines(), what="its job is still there")
 
 
-def test_no_node_suffered(outcomes, runner):
-    assert runner.cluster.script("status").returncode == 0
+def test_no_node_suffered(outcomes, wide_cluster):
+    assert wide_cluster.script("status").returncode == 0
