@@ -12,38 +12,21 @@ from activation_steps import ONE, PRINT, PYTHON, TWO, WORLD, cluster, is_untouch
 from harness import wait_for
 from port_steps import allocation, background
 
+# advice_table.py has the reasons that end with an advice.
 ROWS = {
     "one task": ("-N1 -n1 --gres=gpu:2", PYTHON,
                  "the step has one task; use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task"),
     "a shell": (TWO, ["bash", "-c", "true"],
                 "bash is a shell: the plugin does not set up what a shell starts; use --bootstrap=on to set it up, "),
-    "a launcher": (TWO, ["mpirun", "--version"], "mpirun starts its own ranks; "),
     "a launcher behind prefixes": (TWO, ["env", "A=1", "nice", "mpirun", "--version"], "mpirun starts its own ranks; "),
     "a script of Perl": (TWO, ["perl", "-e", "1"], "perl runs a script: "),
-    "several GPUs a task": ("-N2 --ntasks-per-node=1 --gres=gpu:2", PYTHON, "each node has 1 task and 2 GPUs; use --ntasks-per-node=2 "),
-    "more tasks than GPUs": ("-N1 -n4 --gres=gpu:2", PYTHON, "each node has 4 tasks and 2 GPUs; use --gpus-per-node=4 "),
-    "fewer tasks than GPUs": ("-N1 -n2 --gres=gpu:4", PYTHON, "each node has 2 tasks and 4 GPUs; use --ntasks-per-node=4 "),
-    "uneven": ("-N2 -n3 --gres=gpu:2", PYTHON, "3 tasks on 2 nodes cannot be the same number on each node; use --ntasks-per-node=N"),
     "dealt 3 and 2 of 5": ("-N2 -n5 --gres=gpu:3", PYTHON, "5 tasks on 2 nodes cannot be the same number on each node; "),
     "dealt 3 and 1 by Slurm": ("-N2 -n4 --gres=gpu:2", PYTHON,
                                "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
-    "dealt 3 and 1": ("-N2 -n4 -m plane=3 --gres=gpu:2", PYTHON,
-                      "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 "),
     "GPUs per task": ("-N1 -n2 --gpus-per-task=1", PYTHON, "the step has GPUs per task (--gpus-per-task); use --gpus-per-node=N "),
     "tasks per GPU": ("-N1 --gpus=2 --ntasks-per-gpu=1", PYTHON,
                       "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
-    "a binding": (f"{ONE} --gpu-bind=single:1", PYTHON,
-                  "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu); use --gpus-per-node=N "),
-    "GPUs of the step on two nodes": ("-N2 -n4 --gpus=4", PYTHON,
-                                      "Slurm gave the nodes different numbers of the GPUs of --gpus=N; use --gpus-per-node=N "),
-    "no GPUs": ("-N2 --ntasks-per-node=2", PYTHON, "the step has no GPUs; "),
     "GPUs that were taken back": (f"{ONE} --gres=none", PYTHON, "the step has no GPUs; "),
-    "torchrun twice on a node": (TWO, ["python3", "-m", "torch.distributed.run", "-h"],
-                                 "the step starts torchrun 4 times on 2 nodes, and each torchrun starts its own ranks; use "
-                                 "--ntasks-per-node=1"),
-    "components": ("-N1 -n1 --gres=gpu:1 true : -N1 -n1 --gres=gpu:1", ["true"], "the step has several components (:); "),
-    "torchrun for itself": (TWO, ["python3", "-m", "torch.distributed.run", "--standalone", "-h"],
-                            'the user set "--standalone" for torchrun; '),
 }  # fmt: skip
 
 

@@ -68,13 +68,6 @@ def test_slurmds_log_keeps_decisions(site, cluster):
     assert "SET UP" not in logged()[1], "only the first node has the line, and one that refuses for a reason of its own"
 
 
-def test_check_finds_a_host_without_the_line(cluster):
-    with cluster.other_plugstack():
-        done = cluster.run([COMMAND, "check", "--local"])
-        assert done.returncode == 1 and "optional spank_bootstrap.so" in re.sub(r"\n +", " ", done.stdout), done.stdout
-        assert cluster.run([COMMAND, "check", "--local", "--no-plugin"]).returncode == 0
-
-
 def test_a_port_of_the_user_that_is_taken_is_named(cluster):
     listen = "import socket, time; s = socket.create_server(('', 29533)); print('ready', flush=True); time.sleep(600)"
     with background(cluster, ["python3", "-c", listen], ready=True):
