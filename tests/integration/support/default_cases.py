@@ -113,6 +113,7 @@ ROWS: dict[str, int | str] = {
     "test_cluster::test_srun_and_its_step_end_with_their_timeout": 2,
     "test_cluster_cgroups": 1,
     "test_debian": 0,
+    "test_framework_environments": 0,
     "test_packages": 0,
     "test_packages::test_a_release_runs_no_tool_but_the_pinned_ones": 1,
     "test_packages::test_a_release_takes_no_folder_that_holds_something": 1,
