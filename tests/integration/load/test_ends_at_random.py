@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from built_files import program
-from ending_jobs import Watch
-from harness import stop
+from harness import command_line, stop
 from load_watch import look, settled
 from port_steps import REFUSAL
 
@@ -25,9 +24,12 @@ AT_ONCE = 16
 TASKS = 8
 START_LIMIT = 30  # seconds until a job runs
 LONGEST_DELAY = 2.5  # seconds after the start of srun: before, in and after the start of the tasks
+LOOK = 0.5  # seconds between two looks at a job
 ATTEMPTS, PATIENCE = 3, KILL_WAIT + 4  # to end a step; seconds for each: srun gives its tasks KillWait + 2
 ANOTHER = 10000  # more than there are cases
 
+# While a job is in one of these states its nodes, or some of them, are not free.
+BUSY = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "STOPPED", "SUSPENDED"}
 WAYS = ("scancel job", "scancel step", "Ctrl-C", "SIGTERM", "time limit")
 TELL = 'echo "$MASTER_ADDR $MASTER_PORT"; '
 # {} is a mark by which a process is found. The shell prints the port and becomes the program.
@@ -42,9 +44,9 @@ PROGRAMS = {
 BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
 
 Case = namedtuple("Case", "number way what delay")
-# `remains` is what there was after LIMIT seconds, `stuck` what there still was after EVER; `started`: the tasks
-# had printed their port.
-Ended = namedtuple("Ended", "case seconds remains stuck started")
+# `late` is what there was after LIMIT seconds, `stuck` what there still was after EVER; `started`: the tasks had
+# printed their port.
+Ended = namedtuple("Ended", "case seconds late stuck started")
 
 
 # A job stays in slurmctld's list for long enough to be asked for after its end, and not for ever.
@@ -76,13 +78,32 @@ def start(cluster, case):
     return cluster.start(line, stderr=subprocess.PIPE)
 
 
-def wait_until(condition, seconds):
+def wait_until(condition, seconds, pause=LOOK):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(pause)
     return True
+
+
+def job_of(cluster, case):
+    """Its number and its state; both are empty before srun has submitted it, and when slurmctld has forgotten it."""
+    listed = cluster.run(["squeue", "-h", "-t", "all", "-n", name_of(case), "-o", "%i %T"], timeout=30)
+    assert listed.returncode == 0, listed
+    return (listed.stdout.split() or ["", ""])[:2]
+
+
+def remains(cluster, case):
+    """What there still is of the job, as words."""
+    job, state = job_of(cluster, case)
+    lines = [command_line(pid) for pid in cluster.processes()]
+    found = [f"job {job} is {state}"] if state in BUSY else []
+    if job and any(line.startswith(b"slurmstepd: [%s." % job.encode()) for line in lines):
+        found.append("slurmstepd")
+    # The shells by which the test itself runs srun have the mark, too, and srun's name.
+    of_tasks = [line for line in lines if mark_of(case).encode() in line and b"slurmstepd" not in line and b"srun" not in line]
+    return found + ([f"{len(of_tasks)} processes such as {of_tasks[0][:80]!r}"] if of_tasks else [])
 
 
 def interrupt(srun):
@@ -92,29 +113,28 @@ def interrupt(srun):
     srun.send_signal(signal.SIGINT)
 
 
-def reach_time_limit(cluster, watch, name):
-    """Gives when slurmctld noticed."""
-    job = watch.job_id(name)
+def reach_time_limit(cluster, case, job):
+    """Returns when slurmctld noticed."""
     update = cluster.run(["scontrol", "update", f"JobId={job}", "EndTime=now+1seconds"], user="root")
     assert update.returncode == 0, update.stderr
-    assert wait_until(lambda: name in watch.ended_at, EVER), f"{name}: no time limit"
-    return watch.ended_at[name]
+    assert wait_until(lambda: job_of(cluster, case)[1] != "RUNNING", EVER), f"{case}: no time limit"
+    return time.monotonic()
 
 
-def end(cluster, watch, case, srun):
-    """Ends the step in the way of the case; gives when that was. As people do, it tries again after a while: a step may
-    not be there yet when it is cancelled, nor srun when it is interrupted."""
-    name = name_of(case)
+def end(cluster, case, srun):
+    """Ends the step in the way of the case and returns the time. As people do, it tries again after a while: the step may
+    not exist yet when it is cancelled, nor srun when it is interrupted."""
+    job = ""
     if case.way not in ("Ctrl-C", "SIGTERM"):
-        wait_until(lambda: watch.state(name) == "RUNNING" or srun.poll() is not None, START_LIMIT)
+        runs = wait_until(lambda: job_of(cluster, case)[1] == "RUNNING" or srun.poll() is not None, START_LIMIT)
         if srun.poll() is not None:
             said = srun.communicate()
             assert REFUSAL.search(said[1]), (case, said)
+        if srun.poll() is not None or not runs:
             raise NotStarted(case)
-        if watch.state(name) != "RUNNING":
-            raise NotStarted(case)
+        job, _ = job_of(cluster, case)
     if case.way == "time limit":
-        return reach_time_limit(cluster, watch, name)
+        return reach_time_limit(cluster, case, job)
     for _ in range(ATTEMPTS):
         began = time.monotonic()
         if case.way == "Ctrl-C":
@@ -122,9 +142,8 @@ def end(cluster, watch, case, srun):
         elif case.way == "SIGTERM":
             srun.send_signal(signal.SIGTERM)
         else:
-            job = watch.job_id(name)
             cluster.run(["scancel", f"{job}.0" if case.way == "scancel step" else job])
-        if wait_until(lambda: srun.poll() is not None, PATIENCE):
+        if wait_until(lambda: srun.poll() is not None, PATIENCE, pause=0.05):
             break
     return began
 
@@ -140,33 +159,31 @@ def taken_port(cluster, told):
 
 def port_left(cluster, told, deadline):
     """The same, but not of a port that can be had before the deadline: a process that ends has no command line any more
-    and is not seen by a watch, while it may still have its sockets."""
+    and is not seen among them, while it may still have its sockets."""
     is_free = wait_until(lambda: not taken_port(cluster, told), deadline - time.monotonic())
     return [] if is_free else taken_port(cluster, told)
 
 
-def run_case(cluster, watch, case):
-    name, mark = name_of(case), mark_of(case)
+def run_case(cluster, case):
     srun, told = start(cluster, case), ""
     try:
         if case.what == "has exchanged":  # the moment is counted from then on
             told = "".join(srun.stdout.readline() for _ in range(TASKS))
         time.sleep(case.delay)
-        began = end(cluster, watch, case, srun)
-        remains = [] if wait_until(lambda: srun.poll() is not None, LIMIT) else ["srun"]
-        watch.wait_for_look()
-        wait_until(lambda: not watch.remains(name, mark), began + LIMIT - time.monotonic())
+        began = end(cluster, case, srun)
+        late = [] if wait_until(lambda: srun.poll() is not None, LIMIT) else ["srun"]
+        wait_until(lambda: not remains(cluster, case), began + LIMIT - time.monotonic())
         seconds = time.monotonic() - began
-        remains += watch.remains(name, mark)
-        if remains:
-            wait_until(lambda: srun.poll() is not None and not watch.remains(name, mark), EVER)
-        stuck = watch.remains(name, mark) + ([] if srun.poll() is not None else ["srun"])
+        late += remains(cluster, case)
+        if late:
+            wait_until(lambda: srun.poll() is not None and not remains(cluster, case), EVER)
+        stuck = remains(cluster, case) + ([] if srun.poll() is not None else ["srun"])
         told += "" if "srun" in stuck else srun.communicate()[0]
     finally:
         stop(srun)
-    remains += port_left(cluster, told, began + LIMIT)
+    late += port_left(cluster, told, began + LIMIT)
     stuck += port_left(cluster, told, began + EVER)
-    return Ended(case, seconds, remains, stuck, bool(told))
+    return Ended(case, seconds, late, stuck, bool(told))
 
 
 def random_cases(count, generator):
@@ -178,10 +195,10 @@ def random_cases(count, generator):
     return [Case(number, *pair, round(generator.uniform(0, LONGEST_DELAY), 2)) for number, pair in enumerate(chosen)]
 
 
-def run_if_it_starts(cluster, watch, case):
+def run_if_it_starts(cluster, case):
     """None where it does not."""
     try:
-        return run_case(cluster, watch, case)
+        return run_case(cluster, case)
     except NotStarted:
         return None
 
@@ -190,16 +207,16 @@ def run_cases(cluster, cases, campaign, tell):
     """Several at once, until all are done or the time is over. What did not start comes once more at the
     end: a job that slurmctld left waiting, as happens on a busy machine, or one that computed another's port."""
     ended, waiting, late_starts = [], list(cases), 0
-    with Watch(cluster) as watch, ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         while waiting and not campaign.is_over() and late_starts <= max(1, len(cases) // 20):
             batch, waiting = waiting[:10 * AT_ONCE], waiting[10 * AT_ONCE:]
-            for case, step in zip(batch, pool.map(lambda case: run_if_it_starts(cluster, watch, case), batch)):
+            for case, step in zip(batch, pool.map(lambda case: run_if_it_starts(cluster, case), batch)):
                 if step:
                     ended.append(step)
                 else:  # by another name: this one's end has been seen
                     waiting.append(case._replace(number=case.number + ANOTHER))
                     late_starts += 1
-            tell(f"{len(ended)} of {len(cases)}, {sum(bool(case.remains) for case in ended)} left something, "
+            tell(f"{len(ended)} of {len(cases)}, {sum(bool(step.late) for step in ended)} left something, "
                  f"{late_starts} did not start and were run again")
     return ended
 
@@ -215,13 +232,13 @@ def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
     before = look(ends_cluster)
     ended = run_cases(ends_cluster, cases, campaign, tell)
     campaign.planned, campaign.done = len(cases), len(ended)
-    late, stuck = [step for step in ended if step.remains], [step for step in ended if step.stuck]
+    late, stuck = [step for step in ended if step.late], [step for step in ended if step.stuck]
     more, _ = settled(ends_cluster, before)
     status = ends_cluster.script("status")
     ways = Counter(step.case.way for step in ended)
     slowest = {way: round(max(step.seconds for step in ended if step.case.way == way), 1) for way in ways}
     started = sum(step.started for step in ended)
-    left = Counter(f"{step.case.way}, {step.case.what}: {re.sub('[0-9]+', 'N', ', '.join(step.remains))}" for step in late)
+    left = Counter(f"{step.case.way}, {step.case.what}: {re.sub('[0-9]+', 'N', ', '.join(step.late))}" for step in late)
     figure(
         "B4", got=f"{len(late)} of {len(ended):,} left something {LIMIT} s after their end, {len(stuck)} for longer "
                   f"than {EVER} s; slowest {max(slowest.values())} s; {len(more)} sockets, processes or files more; "
@@ -242,18 +259,15 @@ def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
 def test_control_what_is_there_is_seen(ends_cluster):
     """While a step runs all of it is seen; and so is a process that has left its step, which Slurm does not end."""
     case = Case(90001, "scancel job", "sleeps", 0)
-    with Watch(ends_cluster) as watch:
-        srun = start(ends_cluster, case)
-        try:
-            told = srun.stdout.readline()
-            watch.wait_for_look()
-            remains = watch.remains(name_of(case), mark_of(case))
-            assert len(remains) == 3 and taken_port(ends_cluster, told), (remains, told)
-        finally:
-            stop(srun)
-        leave = f"setsid -f sleep {mark_of(case)} > /dev/null 2>&1 < /dev/null; sleep 1"
-        assert ends_cluster.run(["srun", "-N1", "-J", name_of(case), "/bin/sh", "-c", leave]).returncode == 0
-        watch.wait_for_look()
-        remains = watch.remains(name_of(case), mark_of(case))
-        ends_cluster.run(["pkill", "-f", f"^sleep {mark_of(case)}"], node="node001")
-        assert any("processes" in words for words in remains), remains
+    srun = start(ends_cluster, case)
+    try:
+        told = srun.stdout.readline()
+        found = remains(ends_cluster, case)
+        assert len(found) == 3 and taken_port(ends_cluster, told), (found, told)
+    finally:
+        stop(srun)
+    leave = f"setsid -f sleep {mark_of(case)} > /dev/null 2>&1 < /dev/null; sleep 1"
+    assert ends_cluster.run(["srun", "-N1", "-J", name_of(case), "/bin/sh", "-c", leave]).returncode == 0
+    found = remains(ends_cluster, case)
+    ends_cluster.run(["pkill", "-f", f"^sleep {mark_of(case)}"], node="node001")
+    assert any("processes" in words for words in found), found
