@@ -10,9 +10,6 @@
 namespace bootstrap {
 namespace {
 
-constexpr std::uint32_t kBatchStep = 0xfffffffbU;
-const std::string kReasonIsElsewhere = "the log of slurmd has the reason";
-
 std::string item_call(spank_item_t item) { return "item " + std::to_string(static_cast<int>(item)); }
 
 // Slurm answers this with an error.
@@ -27,87 +24,15 @@ void run_out_of_memory_in(const std::string& call) {
   };
 }
 
-Outcome run_step(const Decision& decision, const std::function<void()>& arrange) {
-  return outcome_in_child([&] {
-    enter_step(job_environment(decision));
-    arrange();
+// Slurm gives the option to the first plugin that has it.
+TEST(PluginFailures, AStepRunsWithoutAnOptionOfAnotherPlugin) {
+  const auto outcome = outcome_in_child([] {
+    enter_step(job_environment());
+    spank_double().options["bootstrap-port"] = {};
     run_hooks();
   });
-}
-
-void be_second_node() {
-  ::setenv("SLURMD_NODENAME", "node002", 1);
-  spank_double().node_id = 1;
-  spank_double().local_to_global = {2, 3};
-}
-
-TEST(PluginFailures, AStepThatAskedEndsWithOneLineAndElseStarts) {
-  const struct {
-    const char* what;
-    std::function<void()> arrange;
-    int status;
-    std::string words;
-  } rows[] = {
-      {"slurmstepd does not know an option: the step would be set up as if it had not been given",
-       [] { deny("register bootstrap-port"); }, kEnded, kReasonIsElsewhere},
-      {"Slurm gives the option to the first plugin that has it, and ours continues without it",
-       [] { spank_double().options["bootstrap-port"] = {}; }, kDone,
-       "cannot register the option --bootstrap-port with Slurm: another plugin has it"},
-      {"no failure ends a batch script",
-       [] {
-         spank_double().step = kBatchStep;
-         deny("register bootstrap-port");
-       },
-       kDone, ""},
-      {"no number of the step", [] { deny(item_call(S_JOB_STEPID)); }, kEnded, kReasonIsElsewhere},
-      {"no number of the job", [] { deny(item_call(S_JOB_ID)); }, kEnded, kReasonIsElsewhere},
-      {"no environment", [] { deny(item_call(S_JOB_ENV)); }, kEnded, kReasonIsElsewhere},
-      {"no number of the task", [] { deny(item_call(S_TASK_ID)); }, kEnded,
-       "bootstrap: StepId=12.0: Slurm did not provide the number of a task on node001"},
-  };
-  for (const auto& [what, arrange, status, words] : rows) {
-    const auto outcome = run_step(StepFacts().decision, arrange);
-    EXPECT_EQ(outcome.status, status) << what << ": " << outcome.printed;
-    EXPECT_NE(outcome.printed.find(words), std::string::npos) << what << ": " << outcome.printed;
-  }
-}
-
-// The tasks of another node ask another slurmstepd, which may succeed.
-TEST(PluginFailures, ANodeReportsWhatItsOwnSlurmstepdDoesNotProvide) {
-  for (const auto item : {S_JOB_LOCAL_TASK_COUNT, S_JOB_LOCAL_TO_GLOBAL_ID}) {
-    const auto outcome = run_step(StepFacts().decision, [item] {
-      be_second_node();
-      deny(item_call(item));
-    });
-    EXPECT_EQ(outcome.status, kEnded);
-    expect_words(outcome.printed, "Slurm did not provide");
-    EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
-  }
-}
-
-// The first node may have srun's version.
-TEST(PluginFailures, ANodeOfAnotherVersionReportsItself) {
-  const auto outcome = outcome_in_child([] {
-    auto environment = job_environment();
-    auto decision = environment.get(kDecisionVariable).value_or("");
-    const std::string name(kDecisionVariable);
-    environment.set(name, std::string("9").append(decision.substr(decision.find('\t'))));
-    enter_step(environment);
-    be_second_node();
-    run_hooks();
-  });
-  EXPECT_EQ(outcome.status, kEnded);
-  expect_words(outcome.printed, "srun has another version of the plugin than the nodes");
-  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
-}
-
-TEST(PluginFailures, UnknownOptionsAreOneSentence) {
-  const auto outcome = outcome_in_child([] {
-    spank_double().fails = [](const std::string& call) { return call.starts_with("register "); };
-    EXPECT_EQ(call(slurm_spank_init), 0);
-  });
-  EXPECT_EQ(outcome.status, kDone);
-  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
+  EXPECT_EQ(outcome.status, kDone) << outcome.printed;
+  expect_words(outcome.printed, "cannot register the option --bootstrap-port with Slurm: another plugin has it");
 }
 
 // Memory runs out in user_init when srun's decision is removed already.
@@ -133,7 +58,9 @@ TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
 TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
   const auto outcome = outcome_in_child([] {
     enter_step(job_environment());
-    be_second_node();
+    ::setenv("SLURMD_NODENAME", "node002", 1);
+    spank_double().node_id = 1;
+    spank_double().local_to_global = {2, 3};
     start_node("prot=25000");
     start_task(0, 2);
   });
