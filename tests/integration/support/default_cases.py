@@ -85,7 +85,7 @@ ROWS: dict[str, int | str] = {
     "test_plugin_faults::test_the_verdict_notices": 0,
     "test_sanitizers::test_control_a_plugin_that_holds_slurmstepd_is_in_its_stacks": 0,
     "test_sanitizers::test_control_what_another_plugin_does_is_reported": 1,
-    "test_sanitizers::test_control_valgrind_reports_another_plugin": 0,
+    "test_sanitizers::test_control_what_another_plugin_does_in_srun_is_reported": 0,
     "test_malformed_environment::test_no_environment_does_harm": 1,
     "test_hook_instructions::test_hooks_are_bounded": 4,
     "test_rogue_peers": 1,
