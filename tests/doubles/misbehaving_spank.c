@@ -99,8 +99,16 @@ static const struct {
   const char* name;
   void (*run)(void);  // NULL: nothing is done, and the hook fails
 } kDeeds[] = {
-    {"overflow", overflow}, {"undefined", undefined}, {"leak", leak}, {"open", open_file}, {"connect", connect_somewhere},
-    {"hang", hang},         {"leave", leave},         {"lose", lose}, {"end", end},        {"crash", crash},
+    {"overflow", overflow},
+    {"undefined", undefined},
+    {"leak", leak},
+    {"open", open_file},
+    {"connect", connect_somewhere},
+    {"hang", hang},
+    {"leave", leave},
+    {"lose", lose},
+    {"end", end},
+    {"crash", crash},
     {"fail", NULL},
 };
 

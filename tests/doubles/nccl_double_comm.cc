@@ -24,7 +24,6 @@ using nccl_double::Ring;
 using nccl_double::Trouble;
 
 struct Peer {
-  int version;
   std::uint64_t host;
   std::int64_t bus;
   sockaddr_in proxy;
@@ -54,12 +53,6 @@ Function find(const char* cuda_name, const char* hip_name) {
     name = hip_name;
   }
   return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
-}
-
-// NCCL does not come to its own comparison: the ranks already misunderstand each other when they check in.
-void compare_versions(const std::vector<Peer>& peers, const nccl_double::AbortFlag& abort) {
-  const auto is_other = [&](const Peer& peer) { return peer.version != peers[0].version; };
-  if (std::any_of(peers.begin(), peers.end(), is_other)) nccl_double::hang(abort);
 }
 
 // The place of another rank that is on the same GPU; none: `peers.size()`.
@@ -127,11 +120,10 @@ void ncclComm::build(const std::vector<ncclUniqueId>& ids) {
   ring = std::make_unique<Ring>(ids, rank, ranks, abort);
   std::vector<Peer> peers(static_cast<std::size_t>(ranks));
   auto proxy = nccl_double::Socket::listener();
-  peers[static_cast<std::size_t>(rank)] = {nccl_double::version(), own_host(), bus, proxy.address()};
+  peers[static_cast<std::size_t>(rank)] = {own_host(), bus, proxy.address()};
   proxies.push_back(std::move(proxy));
   fail_in_init(rank);
   ring->all_gather(peers.data(), sizeof(Peer), abort);
-  compare_versions(peers, abort);
   compare_gpus(peers, static_cast<std::size_t>(rank), abort);
   const auto& next = peers[static_cast<std::size_t>((rank + 1) % ranks)];
   proxies.push_back(nccl_double::Socket::connect(next.proxy, ring->magic(), abort));

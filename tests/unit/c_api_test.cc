@@ -10,7 +10,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -196,27 +195,10 @@ struct Answer {
   std::string data;
 };
 
-// The calls of three ranks on two nodes, each in a thread.
-void for_each_rank(const std::function<void(bootstrap_t&, Rank)>& call) {
-  ExchangeHall hall(layout_of({2, 1}));
-  std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&, rank] {
-      bootstrap_t job;
-      job.layout = hall.layout();
-      job.place = job.layout.place(rank);
-      job.timeout = std::chrono::seconds(20);
-      job.exchange = hall.exchange_of(rank);
-      call(job, rank);
-    });
-  }
-  for (auto& thread : threads) thread.join();
-}
-
 // Each rank passes its own letter, and roots[rank] as the root.
 std::vector<Answer> broadcast(const std::vector<int>& roots, std::size_t bytes = 4) {
   std::vector<Answer> answers(3);
-  for_each_rank([&](bootstrap_t& job, Rank rank) {
+  for_each_rank({2, 1}, [&](bootstrap_t& job, Rank rank) {
     auto& answer = answers[rank];
     answer.data.assign(4, static_cast<char>('a' + rank));
     answer.status = bootstrap_broadcast(&job, answer.data.data(), bytes, roots[rank]);
@@ -240,7 +222,7 @@ TEST(Broadcast, BringsTheBytesOfTheRoot) {
 // The status of each rank of an exchange in which rank 2 passes these.
 std::vector<bootstrap_status_t> exchange_with(std::size_t bytes, bool has_buffer) {
   std::vector<bootstrap_status_t> statuses(3);
-  for_each_rank([&](bootstrap_t& job, Rank rank) {
+  for_each_rank({2, 1}, [&](bootstrap_t& job, Rank rank) {
     char mine[4] = "abc";
     char all[12];
     const bool is_other = rank == 2;
@@ -262,24 +244,14 @@ TEST(ExchangeCall, OfOneRankThatRefusesFailsOnAll) {
 // The error of each rank that makes a communicator of the ranks 1, 0 and 2, for which rank 1, its root, passes another
 // list.
 std::vector<std::string> make_with_a_wrong_list(const std::vector<std::uint32_t>& ranks_per_node) {
-  ExchangeHall hall(layout_of(ranks_per_node));
-  std::vector<std::string> sentences(hall.layout().size());
-  std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < sentences.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      bootstrap_t job;
-      job.layout = hall.layout();
-      job.place = job.layout.place(rank);
-      job.timeout = std::chrono::seconds(20);
-      job.nccl_library = nccl_double_path("2.28.9");
-      job.exchange = hall.exchange_of(rank);
-      const auto list = rank == 1 ? std::vector<int>{0} : std::vector<int>{1, 0, 2};
-      ncclComm* comm = nullptr;
-      (void)bootstrap_nccl_comm_ranks(&job, list.data(), static_cast<int>(list.size()), nullptr, &comm);
-      sentences[rank] = bootstrap_last_error();
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  std::vector<std::string> sentences(3);
+  for_each_rank(ranks_per_node, [&](bootstrap_t& job, Rank rank) {
+    job.nccl_library = nccl_double_path("2.28.9");
+    const auto list = rank == 1 ? std::vector<int>{0} : std::vector<int>{1, 0, 2};
+    ncclComm* comm = nullptr;
+    (void)bootstrap_nccl_comm_ranks(&job, list.data(), static_cast<int>(list.size()), nullptr, &comm);
+    sentences[rank] = bootstrap_last_error();
+  });
   return sentences;
 }
 

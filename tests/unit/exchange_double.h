@@ -3,14 +3,17 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "api/job.h"
 #include "comm/exchange.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
@@ -135,6 +138,24 @@ inline Layout layout_of(const std::vector<std::uint32_t>& ranks_per_node) {
   LayoutComponent component{*parse_host_list(cat({"node[001-", last, "]"})), ranks_per_node,
                             deal_block(ranks_per_node)};
   return *Layout::make({component});
+}
+
+// The calls of all ranks of such a step, each in a thread and with a handle of its own.
+inline void for_each_rank(const std::vector<std::uint32_t>& ranks_per_node,
+                          const std::function<void(bootstrap_t&, Rank)>& call) {
+  ExchangeHall hall(layout_of(ranks_per_node));
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < hall.layout().size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      bootstrap_t job;
+      job.layout = hall.layout();
+      job.place = job.layout.place(rank);
+      job.timeout = std::chrono::seconds(20);
+      job.exchange = hall.exchange_of(rank);
+      call(job, rank);
+    });
+  }
+  for (auto& thread : threads) thread.join();
 }
 
 }  // namespace bootstrap

@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "api/job.h"
 #include "bootstrap/bootstrap.h"
 #include "communicator_step.h"
 #include "in_child.h"
@@ -26,24 +24,15 @@ constexpr milliseconds kTimeout{1000};
 std::vector<std::string> make_comms(const std::string& nccl, std::uint32_t ranks) {
   (void)::alarm(300);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  ExchangeHall hall(layout_of({ranks}));
   std::vector<std::string> sentences(ranks);
-  std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      bootstrap_t job;
-      job.layout = hall.layout();
-      job.place = job.layout.place(rank);
-      job.timeout = kTimeout;
-      job.device = static_cast<int>(rank);
-      job.nccl_library = nccl;
-      job.exchange = hall.exchange_of(rank);
-      ncclComm* comm = nullptr;
-      const auto status = bootstrap_nccl_comm(&job, BOOTSTRAP_WORLD, nullptr, &comm);
-      sentences[rank] = status == BOOTSTRAP_OK ? "" : bootstrap_last_error();
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  for_each_rank({ranks}, [&](bootstrap_t& job, Rank rank) {
+    job.timeout = kTimeout;
+    job.device = static_cast<int>(rank);
+    job.nccl_library = nccl;
+    ncclComm* comm = nullptr;
+    const auto status = bootstrap_nccl_comm(&job, BOOTSTRAP_WORLD, nullptr, &comm);
+    sentences[rank] = status == BOOTSTRAP_OK ? "" : bootstrap_last_error();
+  });
   return sentences;
 }
 

@@ -1,5 +1,5 @@
-// From slurmstepd to srun's line, over a real socket: what a flood loses, when nothing is printed. test_first_failure.py
-// has the line itself, and the end of a step.
+// From slurmstepd to srun's line, over a real socket: what a flood loses, when nothing is printed.
+// test_first_failure.py has the line itself, and the end of a step.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -119,17 +119,6 @@ std::string said_of_two(bool is_second_killed) {
 TEST(PluginFirstFailure, NamesNoTaskIfAProcessKillsThemSlowly) {
   EXPECT_EQ(said_of_two(true), "");
   expect_words(said_of_two(false), "task 0 (node001, local rank 0) failed first: killed by signal 9");
-}
-
-TEST(PluginFirstFailure, AFloodTakesNoLineAway) {
-  const auto outcome = receive(policy(), [](NodeReports& sender) {
-    const auto address = read_failure_address(std::getenv("SLURM_BOOTSTRAP_FAILURE"));
-    flood(address->port);
-    sender.send(failure(2, kExit3));
-    flood(address->port);
-  });
-  expect_words(outcome.printed, "task 2 ");
-  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
 }
 
 // The socket is not read meanwhile: datagrams without the token take no place in its queue.

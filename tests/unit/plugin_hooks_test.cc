@@ -55,35 +55,6 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
   });
 }
 
-// Refusals end the child with 1, print one line, and only from task_init.
-void expect_refusal(const std::function<void()>& arrange, const std::string& words) {
-  const auto outcome = outcome_in_child([&] {
-    enter_step(job_environment());
-    arrange();
-    run_hooks();
-  });
-  EXPECT_EQ(outcome.status, kEnded);
-  expect_words(outcome.printed, words);
-  EXPECT_EQ(count_lines(outcome.printed), 1U) << outcome.printed;
-}
-
-TEST(PluginHooks, RefuseContradictions) {
-  expect_refusal([] { ::setenv("SLURMD_NODENAME", "node002", 1); }, "task 0 runs on node002");
-  expect_refusal(
-      [] {
-        spank_double().local_to_global = {4, 5};
-      },
-      "task 4 runs on node001, but the step has only 4 tasks");
-  expect_refusal(
-      [] {
-        spank_double().total_tasks = 5;
-        enter_step(with(job_environment(), {{"SLURM_STEP_NUM_TASKS", "5"}}));
-      },
-      "SLURM_STEP_NUM_TASKS is 5");
-  expect_refusal([] { spank_double().fails = [](const std::string& call) { return call == "setenv MASTER_PORT"; }; },
-                 "cannot set MASTER_PORT: spank_setenv failed");
-}
-
 TEST(PluginHooks, RefuseATaskWithADifferentNumberInSlurm) {
   const auto outcome = outcome_in_child([] {
     enter_step(job_environment());
