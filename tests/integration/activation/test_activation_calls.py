@@ -14,7 +14,6 @@ import pytest
 from activation_steps import (LAYOUT, OF_JOB, ONE, PYTHON, RECORD, TWO, WORLD, calls_of, cluster, is_untouched, site, srun,  # two are fixtures
                               told, variables)  # fmt: skip
 from harness import command_line, wait_for
-from port_steps import background
 
 FREE = (["-n1", "--gres=gpu:1", "true"], [*TWO.split(), "bash", "-c", "true"], ["-N2", "-n3", "--gres=gpu:2", "true"],
         [*TWO.split(), "--bootstrap=off", "true"], [*TWO.split(), "mpirun", "--version"])  # fmt: skip
@@ -170,22 +169,6 @@ def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shi
             (home / name).unlink(missing_ok=True)
     done = subprocess.CompletedProcess([], process.returncode, out, err)
     assert process.returncode == 0 and told(done) == [NOT_TOLD.format(NO_ANSWER)], done
-
-
-LISTEN = "import socket, time; s = socket.socket(); s.bind(('', 23456)); s.listen(); print('ready', flush=True); time.sleep(60)"
-
-
-def test_a_port_that_cannot_be_reserved_ends_only_a_step_that_asked(cluster):
-    with background(cluster, ["python3", "-c", LISTEN], user="bob", ready=True):
-        # A rank of the other node may have begun before srun gets the failure.
-        refused = cluster.run(["srun", "--bootstrap-port=23456", *TWO.split(), "sh", "-c", "echo $RANK; exec sleep 600"], timeout=60)
-        assert refused.returncode != 0 and not {"0", "1"} & set(refused.stdout.split()), refused
-        assert len(told(refused)) == 1 and "MASTER_PORT 23456 on node001 is already in use" in told(refused)[0], refused.stderr
-        done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})
-        assert sorted(task["RANK"] for task in variables(done)) == ["0", "1", "2", "3"]
-        assert (len(told(done)) == 1 and "warning" in told(done)[0]
-                and "MASTER_PORT 23456 on node001 is already in use" in told(done)[0]), done.stderr
-    assert told(srun(cluster, TWO, env={"SLURM_BOOTSTRAP_PORT": "23456"})) == [], "control: it was the other program"
 
 
 def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
