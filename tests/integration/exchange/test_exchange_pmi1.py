@@ -49,20 +49,6 @@ def test_values_of_each_size(pmi1_cluster, size):
     assert is_complete(step, 4), step
 
 
-@pytest.mark.parametrize("distribution", ["cyclic", "plane=2"])
-def test_ranks_in_another_order(pmi1_cluster, distribution):
-    options = (*NO_PMIX, f"--distribution={distribution}")
-    assert is_complete(probe(pmi1_cluster, 2, 4, "--mode", "barrier", "--rounds", "3", options=options), 8)
-
-
-def test_sbatch(pmi1_cluster):
-    ours = program("exchange_probe")
-    script = f"#!/bin/sh\n#SBATCH -N2 --ntasks-per-node=2\nsrun {ours} --rounds 2\nsrun -n3 {ours}\n"
-    done = pmi1_cluster.run(["sbatch", "--wait", "--quiet", "-o", "/home/alice/pmi1.out"], stdin=script)
-    said = (pmi1_cluster.home / "pmi1.out").read_text()
-    assert done.returncode == 0 and said.count(" rounds in ") == 7 and "bootstrap:" not in said, said
-
-
 def test_components_of_a_heterogeneous_step(pmi1_cluster):
     """Each has a job id of its own, and one srun serves all."""
     command = [program("exchange_probe"), "--rounds", "2"]

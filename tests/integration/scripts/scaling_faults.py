@@ -30,8 +30,6 @@ def spoil(models):
         model = build(name, size)
         if fault == f"differ {name}" and last:
             next(model.parameters()).data.add_(0.01)
-        if fault == "still":
-            sys.modules["__main__"].LEARNING_RATE = 0.0
         return model
 
     models.build, models.spoiled = build_or_fail, True

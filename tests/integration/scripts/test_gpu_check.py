@@ -30,20 +30,6 @@ def test_the_page_has_what_ran_and_what_did_not(tmp_path):
     assert lines[not_run + 2 :] == ["| Three | needs two GPUs |"]
 
 
-def test_versions_of_this_machine_are_named():
-    found = dict(gpu_page.versions())
-    assert found["Slurm"].startswith("slurm") and found["kernel"] == os.uname().release
-
-
-@pytest.mark.parametrize("words, reason", [
-    (["--frobnicate"], "option --frobnicate is not known"),
-    (["--out"], "option --out needs a file"),
-])
-def test_a_wrong_command_line_is_one_sentence(words, reason):
-    done = subprocess.run([SCRIPT, *words], capture_output=True, text=True)
-    assert done.returncode == 2 and reason in done.stderr and done.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize("chosen, said", [
     ("explain_knows", "1 not run"),
     ("no_such_test", "ended with status 5"),  # of pytest, where there is no test
@@ -56,16 +42,3 @@ def test_nothing_run_is_no_success(tmp_path, chosen, said):
                           env=os.environ | path)
     assert done.returncode == 1 and said in done.stdout + done.stderr
     assert (tmp_path / "page.md").exists() == (said == "1 not run")
-
-
-def test_a_file_that_cannot_be_packed_is_an_error(tmp_path):
-    subprocess.run(["cp", "-r", "--parents", "scripts", tmp_path], cwd=REPOSITORY, check=True)
-    command = tmp_path / "build/release/libbootstrap/slurm-bootstrap"
-    command.parent.mkdir(parents=True)
-    for program, text in ((command, ""), (tmp_path / "apt-get", "true"), (tmp_path / "strip", "false"), (tmp_path / "cp", "false")):
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(0o755)
-    (tmp_path / "build/release/last.so").write_text("")
-    done = subprocess.run([tmp_path / "scripts/gpu-check", "--pack"], capture_output=True, text=True,
-                          env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    assert done.returncode == 1 and "packed" not in done.stderr, done.stderr
