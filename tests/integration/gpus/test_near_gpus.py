@@ -33,7 +33,7 @@ OWN = [" and ".join(f"GPU {gpu} (0000:1{gpu}:00.0, /dev/nvidia{gpu}, NVIDIA H100
 
 
 class Node:
-    """One node with four GPUs; `run` answers with the reports of a step's tasks, in order of rank."""
+    """One node with four GPUs; `run` returns the reports of a step's tasks, in order of rank."""
 
     def __init__(self, cluster):
         self.cluster, self.count = cluster, 0

@@ -9,7 +9,6 @@ import sys
 import zipfile
 from contextlib import nullcontext
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -247,20 +246,6 @@ def test_outside_a_step_there_is_no_job(site):
 def test_the_command_comes_with_it(site):
     done = site.run([*STEP, "/home/alice/venv/bin/slurm-bootstrap", "explain", "--rank", "3"])
     assert done.returncode == 0 and "NOT SET UP" in done.stdout, done
-
-
-def test_an_answer_is_copied_once(monkeypatch):
-    """And not once for each rank."""
-    monkeypatch.syspath_prepend(REPOSITORY / "libbootstrap/python")
-    from slurm_bootstrap import _job
-
-    copies = []
-    buffer = type("Buffer", (), {"raw": property(lambda _: copies.append(1) or b"abcd" * 4096)})()
-    monkeypatch.setattr(_job.ctypes, "create_string_buffer", lambda _: buffer)
-    monkeypatch.setattr(_job, "_library", lambda: Mock(bootstrap_exchange=Mock(return_value=0)))
-    job = _job.Job.__new__(_job.Job)
-    job.size, job._handle = 4096, None
-    assert job.exchange(b"abcd") == [b"abcd"] * 4096 and len(copies) == 1
 
 
 def test_run_gives_an_ordinary_program_its_rank(site):

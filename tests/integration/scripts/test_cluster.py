@@ -11,10 +11,6 @@ from built_files import COMMAND
 from harness import CGROUP_VERSIONS, SCRIPT, machine_traces, stop, wait_for
 
 
-def words(text):
-    return sorted(text.split())
-
-
 @pytest.mark.parametrize("options", [[f"--constrain-devices={version}"] for version in CGROUP_VERSIONS] or [[]],
                          ids=CGROUP_VERSIONS or ["open"])
 def test_up_and_down_leave_nothing(cluster_factory, options):
@@ -139,15 +135,6 @@ def test_steps_run_on_their_hosts_as_the_user_without_capabilities(cluster):
     assert "ffff" in cluster.run(["bash", "-c", script], user="root").stdout
 
 
-def test_hosts_share_home_and_nothing_else(cluster):
-    cluster.run(["bash", "-c", "echo shared > ~/seen; echo mine > /tmp/private; echo mine > /dev/shm/private"], node="node001")
-    look = ["bash", "-c", "cat ~/seen /tmp/private /dev/shm/private"]
-    assert cluster.run(look, node="node001").stdout == "shared\nmine\nmine\n"
-    assert cluster.run(look, node="node002").stdout == "shared\n"
-    assert words(cluster.run(["bash", "-c",
-                              "getent hosts head node001 node002 | awk '{ print $2 }'"]).stdout) == ["head", "node001", "node002"]
-
-
 def test_a_fence_without_data_is_a_barrier_between_nodes(cluster):
     """MPI_Init ends by one. Slurm's default lets a node leave it before the others come, and Open MPI crashes then."""
     program = ("import ctypes, os, time; pmix = ctypes.CDLL('libpmix.so.2'); first = os.environ['PMIX_RANK'] == '0'; "
@@ -158,39 +145,6 @@ def test_a_fence_without_data_is_a_barrier_between_nodes(cluster):
     assert len(rows) == 4 and all(row[0] == "0" for row in rows), done
     (came,) = (float(time) for _, time, first in rows if first == "True")
     assert all(float(time) >= came for _, time, first in rows if first == "False"), done.stdout
-
-
-@pytest.fixture(scope="module")
-def uneven(cluster_factory):
-    return cluster_factory("uneven").up(
-        "--no-plugin", "--nodes", "4", "--gpus", "1,0,3,3", "--cpus", "4", "--sockets", "2", "--gpu-env", "amd")
-
-
-def test_every_node_has_the_gpus_that_were_asked_for_it(uneven):
-    count = ["bash", "-c", "shopt -s nullglob; set -- /dev/nvidia*; echo $#"]
-    assert [uneven.run(count, node=node).stdout for node in uneven.nodes] == ["1\n", "0\n", "3\n", "3\n"]
-    where = ["srun", "-N1", "--gres=gpu:3", "sh", "-c", "echo $SLURMD_NODENAME $SLURM_STEP_GPUS"]
-    assert uneven.run(where).stdout == "node003 0,1,2\n"
-    assert words(uneven.run(["srun", "-N2", "--gres=gpu:3", "hostname"]).stdout) == ["node003", "node004"]
-    assert uneven.run(["srun", "--immediate", "-w", "node001", "--gres=gpu:2", "true"]).returncode != 0
-    status = uneven.script("status")
-    rows = [line.split()[3:] for line in status.stdout.splitlines() if line.startswith("node0")]
-    assert status.returncode == 0 and rows == [["2", "gpu:1"], ["2", "none"], ["2", "gpu:3"], ["2", "gpu:3"]]
-
-
-def test_cpus_are_divided_over_sockets(uneven, cluster):
-    ask = ["scontrol", "-o", "show", "node", "node003"]
-    assert {"Sockets=2", "CoresPerSocket=2", "CPUTot=4"} <= set(uneven.run(ask).stdout.split())
-    ask[-1] = "node002"
-    assert {"Sockets=1", "CoresPerSocket=4", "CPUTot=4"} <= set(cluster.run(ask).stdout.split())
-
-
-def test_one_vendor_has_its_list_alone(uneven, cluster):
-    show = ["bash", "-c", "echo ${CUDA_VISIBLE_DEVICES-} ${ROCR_VISIBLE_DEVICES-} ${ZE_AFFINITY_MASK-}"]
-    assert uneven.run(["srun", "--gres=gpu:2", "env"]).stdout.count("_VISIBLE_DEVICES=0,1\n") == 1
-    assert uneven.run(["srun", "--gres=gpu:2", *show]).stdout == "0,1\n"
-    # Control: without the choice there are lists of several vendors.
-    assert cluster.run(["srun", "--gres=gpu:2", *show]).stdout.split() == ["0,1"] * 3
 
 
 @pytest.mark.parametrize("options, words", [
@@ -205,17 +159,6 @@ def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, op
     done = cluster.script("up", *options)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
     assert not cluster.state.exists()
-
-
-def test_without_the_option_every_device_is_open_to_all(cluster):
-    # No process can open a device without a driver, but the kernel returns that error to permitted users alone.
-    done = cluster.run(["srun", "--gres=gpu:1", "cat", "/dev/nvidia0", "/dev/nvidia1"])
-    assert done.stderr.count("No such device or address") == 2, done.stderr
-
-
-def test_streams_and_variables_pass_through(cluster):
-    done = cluster.run(["bash", "-c", "cat; echo \"$WORD\" >&2; pwd; cd ~/examples"], env={"WORD": "a b=c"}, stdin="typed\n")
-    assert (done.stdout, done.stderr, done.returncode) == ("typed\n/home/alice\n", "a b=c\n", 0)
 
 
 def test_the_command_and_its_man_pages_are_in_the_path(cluster):
@@ -250,14 +193,6 @@ def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
     step = cluster.start(["srun", "sleep", "4242"], user)
     wait_for(lambda: "sleep" in cluster.run(["squeue", "-h"]).stdout)
     stop(step)
-
-
-def test_plugstack_is_live_on_every_host(cluster):
-    with cluster.other_plugstack("required /nonexistent/spank.so\n"):
-        assert cluster.run(["srun", "true"]).returncode != 0
-        for host in ["head", *cluster.nodes]:
-            assert "nonexistent" in cluster.run(["cat", "/etc/slurm/plugstack.conf"], node=host).stdout
-    assert cluster.run(["srun", "true"]).returncode == 0
 
 
 def test_status_shows_a_drained_node(cluster):

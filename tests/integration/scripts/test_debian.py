@@ -4,11 +4,10 @@ import itertools
 import os
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from harness import CGROUP_VERSIONS, REPOSITORY, STATE_ROOT, machine_traces, process_namespaces, wait_for
+from harness import CGROUP_VERSIONS, STATE_ROOT, machine_traces, process_namespaces, wait_for
 from debian import ROOT_SCRIPT, root_of, slurm_of_debians
 
 SLURM_OF = slurm_of_debians()
@@ -44,15 +43,6 @@ def processes_in(namespaces):
 def cgroups():
     """Those of commands in another Debian, and of their clusters."""
     return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if "/slurm-bootstrap-debian" in folder}
-
-
-def test_the_checkout_is_there_with_a_build_folder_of_its_own(release):
-    done = run(release, "bash", "-c", "cat README.md | head -n 1; touch build/made-inside; ls /run /tmp; echo > /tmp/stray")
-    mark = REPOSITORY / "build" / f"debian{release}" / "made-inside"
-    assert done.stdout == "# slurm-bootstrap\n/run:\nlock\n\n/tmp:\n", done.stderr
-    assert mark.exists() and not (REPOSITORY / "build" / "made-inside").exists()
-    mark.unlink()
-    assert run(release, "ls", "/tmp").stdout == "" and not Path("/tmp/stray").exists()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import INSIDE as TREE, REPOSITORY, Cluster
+from harness import INSIDE as TREE, REPOSITORY, Cluster, wait_for
 
 SCRIPT = REPOSITORY / "scripts/scaling-report"
 INSIDE = f"{TREE}/scripts/scaling-report"
@@ -130,12 +130,6 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
         f"{cell['backend']} {cell['nodes']}x{cell['tasks']}" for cell in done)
 
 
-def test_all_ranks_were_on_the_hosts_of_the_layout(first):
-    for cell in (cell for cell in first.cells.values() if cell["status"] == "done"):
-        hosts = [rank["host"] for rank in cell["ranks"]]
-        assert len(hosts) == cell["nodes"] * cell["tasks"] and len(set(hosts)) == cell["nodes"]
-
-
 def test_resume_runs_what_failed_and_nothing_else(cluster, first):
     done = report(cluster, "report", *SMALL, "--resume")
     assert set(done.trained) == {"mpi-cnn-2x4"}, done.stderr  # the diary counts tasks, not tasks of a node
@@ -208,7 +202,7 @@ def test_a_signal_ends_it_and_resume_goes_on(cluster):
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130 and "stopped by SIGINT" in rest and "Traceback" not in rest, said + rest
-    assert cluster.run(["squeue", "-h", "-t", "R"]).stdout == "", "the step of the cell has ended"
+    wait_for(lambda: cluster.run(["squeue", "-h", "-t", "R"]).stdout == "", 30, "the step of the cell does not end")
     done = report(cluster, "stopped", *options, "--resume")
     assert done.returncode == 0 and "1 are done already" in done.stderr and "[1/1] mpi mlp 1x1" in done.stderr, done.stderr
     assert done.stdout.strip().endswith("stopped/report.html")

@@ -20,7 +20,7 @@ from checks.run_tests import STARTED_BY
 CHECK = REPOSITORY / "scripts/check"
 RUN_TESTS = REPOSITORY / "scripts/checks/run_tests.py"
 WORKFLOW = REPOSITORY / ".github/workflows/check.yml"
-WITH_A_CLUSTER = "test_every_node_has_the_gpus_that_were_asked_for_it"
+WITH_A_CLUSTER = "test_status_shows_a_drained_node"
 
 
 def parent_of(pid):
