@@ -77,7 +77,7 @@ HIP_DOUBLE_API int hipDeviceGetPCIBusId(char* text, int size, int device) {
   return length < size ? kSuccess : kInvalidValue;
 }
 
-// HIP answers with the names of its codes, up to 5.2 at least.
+// HIP returns the names of its codes, up to 5.2 at least.
 HIP_DOUBLE_API const char* hipGetErrorString(int code) {
   return code == kInvalidDevice  ? "hipErrorInvalidDevice"
          : code == kInvalidValue ? "hipErrorInvalidValue"

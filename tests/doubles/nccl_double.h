@@ -4,7 +4,7 @@
  *
  * The double (libnccl.so.2 in folders by version, and RCCL's librccl.so.1) makes communicators as NCCL does: a root
  * that listens, ranks that check in over TCP, a ring between them, a port of each rank's proxy. It needs no GPU:
- * buffers are host memory, a stream is ignored, and a call is done when it comes back (or, on a non-blocking
+ * buffers are host memory, a stream is ignored, and a call is done when it returns (or, on a non-blocking
  * communicator, when ncclCommGetAsyncError returns it). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_ID,
  * NCCL_COMM_BLOCKING and NCCL_DEBUG are honoured.
  *

@@ -96,7 +96,7 @@ void fail_in_init(int rank) {
   if (fault == "slow") (void)::usleep(500000);
 }
 
-// Of the process, as in NCCL. Texts stay, so that whoever has been given one may read it whatever the next error is.
+// Of the process, as in NCCL. Texts stay: a caller may still read one after the next error.
 std::mutex last_error_mutex;
 const char* last_error_text = "";
 

@@ -19,7 +19,7 @@
 
 namespace nccl_double {
 
-// Thrown inside the double; its C functions answer with the code, and ncclGetLastError with the text.
+// Thrown inside the double; its C functions return the code, and ncclGetLastError the text.
 struct Trouble {
   ncclResult_t code;
   std::string text;
@@ -81,7 +81,7 @@ std::string fault_of_init(int rank);
 
 class Ring {
  public:
-  // Checks in with the roots and comes back when both neighbours are connected.
+  // Checks in with the roots, and returns when both neighbours are connected.
   Ring(const std::vector<ncclUniqueId>& ids, int rank, int ranks, const AbortFlag& abort);
 
   Magic magic() const { return magic_; }
@@ -103,7 +103,7 @@ int first_rank(int root, int ranks, int roots);
 
 void set_last_error(const std::string& text);  // and prints it when NCCL_DEBUG is set
 
-// Calls `work` and answers with its trouble, if it has any.
+// Calls `work`, and returns the code of its trouble.
 ncclResult_t guarded(const std::function<void()>& work) noexcept;
 const char* last_error();
 

@@ -70,7 +70,7 @@ int new_socket() {
   return descriptor;
 }
 
-// Comes back where NCCL passes over whoever has connected and is no rank.
+// Returns where NCCL ignores a connection that is not from a rank.
 void meet_stranger(bool has_closed, Port port, const AbortFlag& abort) {
   const bool passes = version() >= kPassesStrangers;
   if ((has_closed && version() < kFailsAtStrangers) || (passes && port == Port::kProxy)) hang(abort);

@@ -27,7 +27,7 @@ void check_rows(const CheckReport& report) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto report = read_record<CheckReport>(as_text(data, size));
   if (!report) return 0;
-  check(read_record<CheckReport>(write_record(*report)) == *report, "a report comes back");
+  check(read_record<CheckReport>(write_record(*report)) == *report, "a report is read as it was written");
   check_rows(*report);
   return 0;
 }

@@ -1,4 +1,4 @@
-// Task counts and layout texts: whatever is accepted is consistent in itself, and comes back from what we write.
+// Task counts and layout texts: what is accepted is consistent in itself, and is read as we write it.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 #include <string>

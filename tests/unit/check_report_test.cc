@@ -1,4 +1,4 @@
-// What a rank reports comes back from its text, and nothing else does.
+// What a rank reports is read from its text, and nothing else is.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_report.h"
 

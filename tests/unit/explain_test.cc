@@ -147,7 +147,7 @@ TEST(Explain, ShowsWhatOverrodeWhat) {
       << text;
 }
 
-// A table goes to the terminal of whoever asks, and a line feed would let a value write rows of its own.
+// A table goes to the user's terminal, and a line feed would let a value write rows of its own.
 TEST(Explain, ShowsNoControlCharacterOfUsers) {
   auto environment = with(two_by_two(), {{"MASTER_ADDR", "evil\x1b]0;title\x07\nRANK  9"},
                                          {"MASTER_PORT", "2\r3"},

@@ -111,7 +111,7 @@ TEST(Init, AbortsANonBlockingOneAtTheDeadline) {
   const auto comm = init_communicator(call_of(nccl, true, kShort));
   ASSERT_FALSE(comm);
   EXPECT_GE(steady_clock::now() - start, kShort);
-  EXPECT_EQ(fake.aborts, 1) << "before the call comes back";
+  EXPECT_EQ(fake.aborts, 1) << "before the call returns";
   EXPECT_EQ(comm.error().code, ErrorCode::kTimeout);
   EXPECT_EQ(comm.error().message.find("ncclCommInitRankConfig has not finished after 0."), 0U) << comm.error().message;
   EXPECT_NE(comm.error().message.find(" on rank 9 (node002, local rank 1), which is rank 5 of 8 in the communicator"),

@@ -216,7 +216,7 @@ def sanitized_srun(sanitized):
 
 
 def is_ours(report):
-    """Slurm 22.05 does not free submit_line of the steps that it answers with: that one text is lost to every caller."""
+    """Slurm 22.05 does not free submit_line of the steps that it returns: each caller loses that text."""
     return not ("unpackmem_xmalloc" in report and "slurm_get_job_steps" in report)
 
 

@@ -101,13 +101,13 @@ def remains(cluster, case):
     found = [f"job {job} is {state}"] if state in BUSY else []
     if job and any(line.startswith(b"slurmstepd: [%s." % job.encode()) for line in lines):
         found.append("slurmstepd")
-    # The shells by which the test itself runs srun have the mark, too, and srun's name.
+    # The shells in which the test runs srun have the mark, too, and srun's name.
     of_tasks = [line for line in lines if mark_of(case).encode() in line and b"slurmstepd" not in line and b"srun" not in line]
     return found + ([f"{len(of_tasks)} processes such as {of_tasks[0][:80]!r}"] if of_tasks else [])
 
 
 def interrupt(srun):
-    """Ctrl-C as srun wants it: once more within a second."""
+    """Ctrl-C twice within a second, as srun wants it."""
     srun.send_signal(signal.SIGINT)
     time.sleep(0.3)
     srun.send_signal(signal.SIGINT)
@@ -158,8 +158,7 @@ def taken_port(cluster, told):
 
 
 def port_left(cluster, told, deadline):
-    """The same, but not of a port that can be had before the deadline: a process that ends has no command line any more
-    and is not seen among them, while it may still have its sockets."""
+    """The same at the deadline. Before it, a process that ends may still have its sockets, and no command line any more."""
     is_free = wait_until(lambda: not taken_port(cluster, told), deadline - time.monotonic())
     return [] if is_free else taken_port(cluster, told)
 

@@ -131,7 +131,7 @@ def test_many_steps_are_right_and_leave_nothing(load_cluster, cluster_factory, c
                   f"{growths['slurmctld']:+} KiB; {len(more)} descriptors, sockets, processes or files more; "
                   f"{refusals} steps refused for a taken port and run again",
         met=is_met, seed=campaign.seed, why=told,
-        control="a plugin that loses descriptors, sockets, memory, files and processes is told of by each",
+        control="a plugin that loses descriptors, sockets, memory, files and processes is noticed by each",
     )
     assert not bad, bad[:5]
     assert not more

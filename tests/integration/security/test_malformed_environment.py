@@ -77,7 +77,7 @@ def trouble(done, addresses=()):
 
 
 def trouble_unasked(done, addresses=()):
-    """The same of one that did not: it is never refused, and all of its tasks have the right values, or none has any.
+    """The same for a step that did not ask: it is never refused, and all of its tasks have the right values, or none has any.
 
     Beside the announcement it has one line for each kind of wrong value: too long, invalid, not right for this step.
     """
@@ -91,7 +91,7 @@ def trouble_unasked(done, addresses=()):
     untouched = sorted(line.split()[1] for line in done.stdout.splitlines() if len(line.split()) == 3) == list("0123")
     if not found or untouched and lines:
         return ""
-    # Slurm's own word on which ports are the step's, as the user forged it.
+    # The user forged Slurm's list of the step's ports.
     return "" if "wrong port" in found and "is already in use" in done.stderr else found
 
 

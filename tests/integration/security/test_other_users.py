@@ -34,7 +34,7 @@ exec $probe --rounds 3
 
 @contextmanager
 def step_of_alice(cluster, label):
-    """A step on node001 that has had an exchange and has some more before it ends. Gives what the other user gets, and in
+    """A step on node001 that has had an exchange and has some more before it ends. Yields what the other user gets, and in
     `known["end"]` afterwards what became of it."""
     flag = cluster.home / f"flag.{label}"
     line = ["srun", "-N1", "-n2", "--mpi=pmix", "sh", "-c", VICTIM, "sh", program("exchange_probe"), f"/home/alice/{flag.name}"]

@@ -92,7 +92,7 @@ Files files_left_open(const Files& before) {
   return after;
 }
 
-// For whoever reads of a test that failed: which file was left open.
+// For the reader of a test that failed: which file was left open.
 std::string changes(const Files& before, const Files& after) {
   std::string text;
   for (const auto& [descriptor, target] : after) {
