@@ -9,6 +9,10 @@
 //   uuids=ID,...  the lists of GPUs have the UUID of each GPU in place of its number, as where Slurm knows UUIDs
 //   late          SITE_LATE="HOOK NODE SECONDS" in the step's environment: HOOK, user_init or task_init, takes so long
 //                 on this node, as the import of an image does
+//   share         each task of a node takes the environment of the first one over its own, but for what Slurm sets for
+//                 each task, as pyxis does with that of its container
+//   start         starts the program in task_init, as GSI's singularity-exec starts it in a container: the hooks of the
+//                 plugins behind it do not run in this task
 //   options       --bootstrap and --bootstrap-port, the names of ours: Slurm gives each name to the plugin that comes
 //                 first in plugstack.conf
 // SPDX-License-Identifier: Apache-2.0
@@ -17,19 +21,30 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <slurm/spank.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 SPANK_PLUGIN(site_double, 1)
 
-enum { kSize = 4096, kNumber = 16, kFirstSpecialStep = 0xfffffff0 };
+enum { kSize = 4096, kNumber = 16, kLargest = 1 << 20, kPause = 1000, kMostPauses = 10000 };
+enum { kFirstSpecialStep = 0xfffffff0 };
 
 static char image[kSize];
+
+// Of all tasks of a node. Pages that are not written take no memory.
+struct shared {
+  atomic_bool has_first;
+  atomic_bool is_written;
+  char entries[kLargest];  // each ends with NUL; an empty one is the end
+};
+static struct shared* shared = NULL;
 
 static int take_image(int value, const char* text, int is_remote) {
   (void)value, (void)is_remote;
@@ -59,6 +74,11 @@ int slurm_spank_init(spank_t spank, int count, char** arguments) {
   struct spank_option of_port = {port, value, usage, 1, 0, print_option};
   struct spank_option of_mode = {mode, value, usage, 1, 1, print_option};
   if (spank_context() == S_CTX_SLURMD) return 0;
+  if (argument("share", count, arguments) != NULL && spank_context() == S_CTX_REMOTE) {
+    // Before slurmstepd forks the tasks.
+    void* const memory = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) shared = memory;
+  }
   if (argument("pyxis", count, arguments) != NULL) (void)spank_option_register(spank, &of_container);
   if (argument("options", count, arguments) != NULL) {
     (void)spank_option_register(spank, &of_port);
@@ -159,6 +179,53 @@ static void name_gpus(spank_t spank, const char* uuids) {
   (void)spank_setenv(spank, "CUDA_VISIBLE_DEVICES", names, 1);
 }
 
+static bool is_of_task(const char* entry) {
+  static const char* const kNames[] = {"SLURM_PROCID=",   "SLURM_LOCALID=", "SLURM_GTIDS=", "SLURM_NODEID=",
+                                       "SLURM_TASK_PID=", "PMIX_RANK=",     "PMI_RANK=",    "PMI_FD="};
+  for (size_t i = 0; i < sizeof kNames / sizeof *kNames; ++i) {
+    if (strncmp(entry, kNames[i], strlen(kNames[i])) == 0) return true;
+  }
+  return false;
+}
+
+static void write_entries(spank_t spank) {
+  char** environment = NULL;
+  size_t used = 0;
+  if (spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS) return;
+  for (; *environment != NULL; ++environment) {
+    const size_t size = strlen(*environment) + 1;
+    if (used + size >= kLargest) break;
+    memcpy(shared->entries + used, *environment, size);
+    used += size;
+  }
+}
+
+static void share_environment(spank_t spank) {
+  if (!atomic_exchange(&shared->has_first, true)) {
+    write_entries(spank);
+    atomic_store(&shared->is_written, true);
+  }
+  for (unsigned i = 0; i < kMostPauses && !atomic_load(&shared->is_written); ++i) (void)usleep(kPause);
+  for (char* entry = shared->entries; *entry != '\0'; entry += strlen(entry) + 1) {
+    char name[256];
+    const size_t length = strcspn(entry, "=");
+    if (length == 0 || length >= sizeof name || entry[length] == '\0' || is_of_task(entry)) continue;
+    (void)snprintf(name, sizeof name, "%.*s", (int)length, entry);
+    (void)spank_setenv(spank, name, entry + length + 1, 1);
+  }
+}
+
+static int start_program(spank_t spank) {
+  int words = 0;
+  char** program = NULL;
+  char** environment = NULL;
+  if (spank_get_item(spank, S_JOB_ARGV, &words, &program) != ESPANK_SUCCESS || words < 1) return -1;
+  if (spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS) return -1;
+  (void)execvpe(program[0], program, environment);
+  slurm_error("site_double: cannot start %s", program[0]);
+  return -1;
+}
+
 static bool is_ordinary_step(spank_t spank) {
   unsigned step = 0;
   return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < kFirstSpecialStep;
@@ -196,5 +263,6 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   if (!is_ordinary_step(spank)) return 0;
   if (image[0] != '\0') enter_container(spank, count, arguments);
   if (argument("mpibind", count, arguments) != NULL) bind_task(spank);
-  return 0;
+  if (shared != NULL) share_environment(spank);
+  return argument("start", count, arguments) != NULL ? start_program(spank) : 0;
 }

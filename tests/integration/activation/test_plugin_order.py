@@ -12,9 +12,9 @@ from built_files import COMMAND, PLUGIN, double, inside
 from check_steps import check
 from roll_out_site import NO_LINE, Site
 
-PLUGINS = {"sharing": "spank_pyxis", "starting": "singularity-exec"}
-RIGHT = {"sharing": "before us", "starting": "behind us"}
-WRONG = {"sharing": "behind us", "starting": "before us"}
+PLUGINS = {"share": "spank_pyxis", "start": "singularity-exec"}
+RIGHT = {"share": "before us", "start": "behind us"}
+WRONG = {"share": "behind us", "start": "before us"}
 ASKS = pytest.mark.parametrize("asks", ["", "--bootstrap=on"], ids=["unasked", "asked"])
 KINDS = pytest.mark.parametrize("kind", PLUGINS)
 # srun hands it to slurmstepd, and it stays in the tasks.
@@ -27,7 +27,7 @@ def lines(cluster):
     """Puts another plugin on one side of ours."""
 
     def put(kind, side):
-        pair = [f"optional {double(PLUGINS[kind])}", f"optional {inside(PLUGIN)}"]
+        pair = [f"optional {double(PLUGINS[kind])} {kind}", f"optional {inside(PLUGIN)}"]
         cluster.write_plugstack("\n".join([*(pair if side == "before us" else reversed(pair)), ""]))
 
     yield put
@@ -57,7 +57,7 @@ def test_on_the_right_side_of_ours_all_is_right(cluster, lines, kind, asks):
 
 @ASKS
 def test_behind_ours_one_environment_for_all_gives_ranks_twice_and_check_names_rank(cluster, lines, asks):
-    lines("sharing", WRONG["sharing"])
+    lines("share", WRONG["share"])
     ranks = sorted(task["RANK"] for task in by_rank(srun(cluster, f"{TWO} {asks}")))
     assert len(set(ranks)) == 2 and ranks[0] == ranks[1] and ranks[2] == ranks[3], "control: the order counts"
     found = check(cluster, *TWO.split(), *asks.split())
@@ -65,14 +65,13 @@ def test_behind_ours_one_environment_for_all_gives_ranks_twice_and_check_names_r
     assert found.text("plan").startswith("another plugin, a TaskProlog or a script changed RANK"), found.stdout
 
 
-
 def test_unasked_a_program_that_another_plugin_starts_has_nothing_of_ours(cluster, lines):
-    lines("starting", WRONG["starting"])
+    lines("start", WRONG["start"])
     assert by_rank(srun(cluster, TWO)) == [{}] * 4
 
 
 def test_asked_a_program_that_another_plugin_starts_cannot_take_its_rank_for_right(cluster, lines):
-    lines("starting", WRONG["starting"])
+    lines("start", WRONG["start"])
     done = cluster.run(["srun", *TWO.split(), "--bootstrap=on", "python3", "-c", "import os; print(os.environ['RANK'])"])
     assert done.stdout.splitlines() == [PLACEHOLDER] * 4, done
     assert by_rank(srun(cluster, f"{TWO} --bootstrap=on")) == [{"RANK": PLACEHOLDER}] * 4
@@ -95,7 +94,7 @@ def test_a_node_without_the_line_has_the_placeholder_in_a_step_that_asks(cluster
 
 @ASKS
 def test_check_names_the_nodes_where_task_init_did_not_run(cluster, lines, asks):
-    lines("starting", WRONG["starting"])
+    lines("start", WRONG["start"])
     found = check(cluster, *TWO.split(), *asks.split())
     assert found.result("plan") == "FAILED" and found.ranks("plan") == [0, 1, 2, 3], found.stdout
     assert found.text("plan").startswith("the plugin's task_init did not run on node001 and 1 more node"), found.stdout

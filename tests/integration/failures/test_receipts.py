@@ -87,7 +87,7 @@ def test_a_refusal_that_a_node_loses_ends_the_step(cluster, step, who):
 
 def test_a_plugin_that_starts_the_program_first_is_named_when_the_task_ends(cluster):
     plugstack = cluster.plugstack
-    cluster.write_plugstack(f"optional {double('singularity-exec')}\n{plugstack}")
+    cluster.write_plugstack(f"optional {double('singularity-exec')} start\n{plugstack}")
     try:
         done = cluster.run(["srun", *WORLD, "python3", "-c", "1"])
     finally:
