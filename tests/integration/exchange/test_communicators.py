@@ -90,13 +90,6 @@ def test_a_rank_that_never_comes_is_named(comm_cluster):
     assert are_told_of(told, "rank 5 (node002, local rank 1)"), said
 
 
-def test_over_pmi1_a_rank_that_never_comes_ends_the_wait(comm_cluster):
-    command = (program("comm_probe"), "--absent", "5", *IN_TIME)
-    said = failures(run(comm_cluster, 2, 4, *command, options=("--mpi=none", "--wait=6")), DEADLINE_MS)
-    assert set(said) == set(range(8)) - {5}
-    assert all("PMI-1 does not report which, srun --mpi=pmix does" in text for text, _ in said.values()), said
-
-
 @pytest.mark.parametrize("nonblocking", [False, True])
 @pytest.mark.parametrize("roots", [1, 3])
 def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonblocking):

@@ -23,7 +23,6 @@ from step_shapes import UP, ShapeRunner, fixed, generated
 SANITIZED = "build/dev"
 PLUGIN, CONTROL = "spank_bootstrap.so", "misbehaving_spank.so"
 KEEP_LOADED = f"{BUILT_INSIDE}/tests/doubles/keep_loaded.so"
-REPORTS = "report.*"
 UBSAN = "runtime error: "
 IN_FULL = 1000
 AT_ONCE = 3
@@ -32,8 +31,6 @@ IN_SRUN, IN_SRUN_IN_FULL = 7, 70
 # Each host has links of its own by these names: slurmstepd loads the sanitized build, srun as a test wants it.
 LINKS = {PLUGIN: f"spank_plugin/{PLUGIN}", CONTROL: f"tests/doubles/{CONTROL}"}
 LINK_FOLDER = "/run/slurm"
-
-
 # With the object in each frame, also in that of an inlined function: "#1|leak|/.../misbehaving_spank.so|../misbehaving_spank.c:33".
 SANITIZER_FRAME = "stack_trace_format=#%n|%f|%m|%S"
 
@@ -141,8 +138,8 @@ def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure):
     held = come_to_rest(runner.cluster)
     succeeded = sum(done.returncode == 0 for done in outcomes)
     refused = sum("error: bootstrap: StepId=" in done.stderr for done in outcomes)
-    found = reports_with(folder, REPORTS, PLUGIN) + [done.stderr for done in outcomes if UBSAN in done.stderr]
-    ended, of = len(list(folder.glob(REPORTS))), started(runner.cluster)
+    found = reports_with(folder, "report.*", PLUGIN) + [done.stderr for done in outcomes if UBSAN in done.stderr]
+    ended, of = len(list(folder.glob("report.*"))), started(runner.cluster)
     got = f"{len(found)} reports with our frames; {len(shapes)} steps and scripts, {of} slurmstepds"
     # Seen in 1 of 40 short runs, and not explained: a fork of a process with threads can hang in ASan's runtime.
     got += f", of which {len(held)} did not end" if held else ""
@@ -170,12 +167,12 @@ DEEDS = {
 def test_control_what_another_plugin_does_is_reported(sanitized, deed):
     runner, folder = sanitized
     cluster = runner.cluster
-    before = set(reports_with(folder, REPORTS, CONTROL))
+    before = set(reports_with(folder, "report.*", CONTROL))
     said = cluster.home / "said"
     said.unlink(missing_ok=True)
 
     def is_reported():
-        texts = set(reports_with(folder, REPORTS, CONTROL)) - before
+        texts = set(reports_with(folder, "report.*", CONTROL)) - before
         return any(DEEDS[deed] in text for text in [*texts, said.exists() and said.read_text() or ""])
 
     with cluster.other_plugstack(plugstack(deed)):

@@ -13,13 +13,15 @@ from layout_oracle import read_reports
 
 HERE = built("libbootstrap/slurm-bootstrap")  # outside of a cluster
 NEAR = {"0": {2, 3}, "1": {0, 1}}  # GPUs by CPU
-FILES = """
-mount -t tmpfs driver /proc/driver && mount -t tmpfs devices /sys/bus/pci/devices && mount -t tmpfs nodes /sys/devices/system/node
+NUMA_NODES = """
+for place in /proc/driver /sys/bus/pci/devices /sys/devices/system/node; do mount -t tmpfs files $place; done
 for cpu in 0 1; do
   mkdir /sys/devices/system/node/node$cpu && echo $cpu >/sys/devices/system/node/node$cpu/cpulist
   echo $((cpu + 1)) >/sys/devices/system/node/node$cpu/cpumap
 done
 echo 0-1 >/sys/devices/system/node/online
+"""
+FILES = NUMA_NODES + """
 for gpu in 0 1 2 3; do
   pci=0000:1$gpu:00.0
   mkdir -p /proc/driver/nvidia/gpus/$pci /sys/bus/pci/devices/$pci
@@ -228,13 +230,8 @@ def test_near_prints_the_mapping_of_a_file(tmp_path):
 
 
 # A GPU and three cards, of which the second is at the other NUMA node.
-CARDS = r'''for place in /proc/driver /sys/bus/pci/devices /sys/devices/system/node /sys/class; do mount -t tmpfs files $place; done
+CARDS = NUMA_NODES + r'''mount -t tmpfs files /sys/class
 mount -t tmpfs devices /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/nvidia0 c 1 3
-for cpu in 0 1; do
-  mkdir /sys/devices/system/node/node$cpu && echo $cpu >/sys/devices/system/node/node$cpu/cpulist
-  echo $((cpu + 1)) >/sys/devices/system/node/node$cpu/cpumap
-done
-echo 0-1 >/sys/devices/system/node/online
 while read -r pci vendor class node card; do
   folder=/sys/bus/pci/devices/0000:$pci:00.0
   mkdir -p $folder && echo $vendor >$folder/vendor && echo $class >$folder/class && echo $node >$folder/numa_node

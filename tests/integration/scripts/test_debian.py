@@ -20,7 +20,6 @@ echo $word
 exec sleep 600
 """
 
-
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
