@@ -75,10 +75,6 @@ std::string text_of(const Environment& environment, std::string_view name) {
   return std::string(environment.get(name).value_or(""));
 }
 
-std::uint32_t number_of(const Environment& environment, std::string_view name) {
-  return static_cast<std::uint32_t>(parse_unsigned(environment.get(name).value_or(""), UINT32_MAX).value_or(0));
-}
-
 std::uint32_t fingerprint_of(const Layout& layout) {
   std::string hosts;
   for (Rank rank = 0; rank < layout.size(); ++rank) hosts += cat({layout.host_of(rank), ","});
@@ -204,7 +200,7 @@ void add_gpus(CheckReport& report, const OwnPlan& task) {
   report.leaves_gpus = settings.gpu.value == GpuMode::kOff;
   report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-  report.gpus_on_node = number_of(environment, "SLURM_GPUS_ON_NODE");
+  report.gpus_on_node = environment.number("SLURM_GPUS_ON_NODE").value_or(0);
   report.gpu_hint = task.facts.gpu_bind_cure;
   try_devices(report, gpus_of(read_gpus(), vendor));
   if (!list) return;
@@ -268,10 +264,6 @@ void add_frameworks(CheckReport& report, std::string_view text) {
   report.python_nccl_path = begin[3];
 }
 
-std::string output_of(const std::vector<std::string>& words) {
-  return answer_of(start_program(words), Deadline::clock::now() + kTimeOfPrograms);
-}
-
 void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline) {
   if (programs.empty()) return;
   add_frameworks(report, answer_of(programs.front(), deadline));
@@ -300,7 +292,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   }
   report.size = static_cast<std::uint32_t>(self.facts.layout.size());
   report.layout = fingerprint_of(self.facts.layout);
-  report.cpus_on_node = number_of(environment, "SLURM_CPUS_ON_NODE");
+  report.cpus_on_node = environment.number("SLURM_CPUS_ON_NODE").value_or(0);
   report.has_pmix = check_pmix_environment(environment, self.facts.id, report.rank).has_value();
   if (report.has_pmix) report.pmix_server = text_of(environment, "PMIX_VERSION");
   add_libraries(report, environment);

@@ -39,9 +39,6 @@ std::string answer_of(const Descriptor& program, Deadline deadline);
 // More than a Python on a slow file system takes to start.
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
-// What a program writes on standard output within that time. Its errors are not shown.
-std::string output_of(const std::vector<std::string>& words);
-
 // What the programs, if any, have answered by then.
 void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline);
 

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,21 +25,9 @@
 namespace bootstrap {
 namespace {
 
-constexpr const char* kTimeoutOfRanks = "Wait this long for all ranks (default 10)";
 constexpr int kFailed = 1;
 constexpr int kCannotRun = 126;  // as in shells
 constexpr int kNotFound = 127;
-
-// Of both commands.
-struct CheckOptions {
-  bool json = false;
-  bool local = false;
-  bool no_plugin = false;
-  bool keep_going = false;
-  bool horovod = false;
-  std::chrono::seconds timeout{10};
-  std::vector<std::string> program;  // and its arguments
-};
 
 // On a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
 bool has_colours(std::FILE* file) {
@@ -86,7 +73,6 @@ void preload_library_beside_us() {
 }
 
 int become(std::vector<std::string> words) {
-  preload_library_beside_us();
   const auto arguments = pointers_to(words);
   (void)execvp(arguments.front(), arguments.data());
   const int status = errno == ENOENT ? kNotFound : kCannotRun;
@@ -101,13 +87,13 @@ std::string python_of_program(const std::string& program) {
 
 // Python joins the world, as slurm_bootstrap.horovod() does, and prints the variables. The library comes with this
 // command, or is installed.
-int join_horovod(const CheckOptions& options) {
+int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
   // Python and Horovod are loaded first.
-  const auto timeout = std::max(options.timeout, std::chrono::seconds(60));
+  const auto timeout = std::max(of_ranks, std::chrono::seconds(60));
   const auto path = own_path();
   auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
   if (::access(library.c_str(), R_OK) != 0) library = "libbootstrap.so.0";
-  const auto python = python_of_program(options.program.front());
+  const auto python = python_of_program(program);
   const auto joining = start_program(
       {python, "-c", kHorovodScript, library, std::to_string(::getpid()), std::to_string(timeout.count())});
   const auto answer = answer_of(joining, Deadline::clock::now() + timeout + std::chrono::seconds(5));
@@ -124,56 +110,54 @@ int join_horovod(const CheckOptions& options) {
                                    ": it does not run here, or does not load ", library}));
 }
 
-int check_command(const CheckOptions& options) {
-  const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
-  const auto show = [&](const CheckTable& table, const CheckFindings&) { print(table, options.json); };
-  if (!options.local) {
-    return check_step({.timeout = options.timeout, .show = show},
+int check_command(const CLI::App& command) {
+  const auto timeout = seconds_of(command, "--timeout");
+  const CommandTimeLimit time_limit("the check", longest_check(timeout));
+  const auto show = [&](const CheckTable& table, const CheckFindings&) { print(table, has_flag(command, "--json")); };
+  if (!has_flag(command, "--local")) {
+    return check_step({.timeout = timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
   auto machine = look_at_machine(process_environment());
-  machine.plugin.is_expected = !options.no_plugin;
+  machine.plugin.is_expected = !has_flag(command, "--no-plugin");
   const auto table = judge_machine(machine);
-  print(table, options.json);
+  show(table, {});
   return table.worst() == CheckResult::kFailed ? kFailed : 0;
 }
 
 // The program is what stands behind the options that CLI11 knows.
-int check_program(std::string_view command, const std::vector<std::string>& program) {
+int check_program(const CLI::App& command) {
+  const auto program = command.remaining();
   if (!program.empty() && !program.front().starts_with('-')) return 0;
-  const auto what = program.empty() ? cat({command, " needs a program"})
-                                    : cat({command, " has no option ", bootstrap::quote(program.front())});
+  const auto& name = command.get_name();
+  const auto what = program.empty() ? cat({name, " needs a program"})
+                                    : cat({name, " has no option ", bootstrap::quote(program.front())});
   return complain(
-      cat({what, ": slurm-bootstrap ", command, " PROGRAM [ARGUMENT...]; see slurm-bootstrap ", command, " --help"}),
+      cat({what, ": slurm-bootstrap ", name, " PROGRAM [ARGUMENT...]; see slurm-bootstrap ", name, " --help"}),
       kUsageError);
 }
 
-int run_command(const CheckOptions& options) {
-  int status = check_program("run", options.program);
+int run_command(const CLI::App& command) {
+  const auto timeout = seconds_of(command, "--timeout");
+  int status = check_program(command);
   if (status != 0) return status;
   {
-    const CommandTimeLimit time_limit("the check", longest_check(options.timeout));
-    status = check_step({.timeout = options.timeout, .leaves_exchange = true, .show = print_trouble},
-                        "slurm-bootstrap run PROGRAM", options.keep_going);
+    const CommandTimeLimit time_limit("the check", longest_check(timeout));
+    status = check_step({.timeout = timeout, .leaves_exchange = true, .show = print_trouble},
+                        "slurm-bootstrap run PROGRAM", has_flag(command, "--keep-going"));
   }
-  if (status == 0 && options.horovod) status = join_horovod(options);
-  return status == 0 ? become(options.program) : status;
+  const auto program = command.remaining();
+  if (status == 0 && has_flag(command, "--horovod")) status = join_horovod(program.front(), timeout);
+  if (status != 0) return status;
+  preload_library_beside_us();
+  return become(program);
 }
 
-struct NearOptions {
-  bool exclusive = false;
-  bool force = false;
-  bool show = false;
-  std::string cards;
-  std::string topology;  // a file that lstopo wrote
-  std::string tasks = "1";
-  std::vector<std::string> program;
-};
-
 // For slurm-bootstrap-near, which is beside this program.
-std::vector<std::string> near_words(const NearOptions& options, const char* mode) {
-  const auto letters = cat({"-", options.exclusive ? "e" : "", options.force ? "f" : "", options.cards});
-  return {cat({own_path(), "-near"}), mode, letters, options.topology, options.tasks};
+std::vector<std::string> near_words(const CLI::App& command, const char* mode) {
+  const auto letters = cat({"-", has_flag(command, "--exclusive") ? "e" : "", has_flag(command, "--force") ? "f" : "",
+                            value_of(command, "--cards")});
+  return {cat({own_path(), "-near"}), mode, letters, value_of(command, "--topology"), value_of(command, "--tasks")};
 }
 
 void print_near(const std::vector<NearRow>& rows, const std::vector<std::string>& names, std::size_t missing) {
@@ -193,9 +177,11 @@ void print_near_of_ranks(const CheckTable& /*table*/, const CheckFindings& findi
 }
 
 // The rows of ranks travel as the reports of a check. A process that is no rank of its own prints its row.
-int show_near(const NearOptions& options) {
-  const bool is_file = !options.topology.empty();
-  const auto text = output_of(near_words(options, is_file ? "rows" : "row"));
+int show_near(const CLI::App& command) {
+  const auto topology = value_of(command, "--topology");
+  const bool is_file = !topology.empty();
+  const auto answer = start_program(near_words(command, is_file ? "rows" : "row"));
+  const auto text = answer_of(answer, Deadline::clock::now() + kTimeOfPrograms);
   const auto environment = process_environment();
   const auto of_mpirun = environment.get("OMPI_COMM_WORLD_RANK").value_or("0");
   std::vector<NearRow> rows;
@@ -204,7 +190,7 @@ int show_near(const NearOptions& options) {
     names.push_back(is_file ? std::to_string(rows.size()) : std::string(environment.get("RANK").value_or(of_mpirun)));
     if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
   }
-  if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? options.topology : "this machine"}));
+  if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? topology : "this machine"}));
   auto self = look_at_self(environment, false);
   if (is_file || !self || environment.has("TORCHELASTIC_RUN_ID")) return print_near(rows, names, 0), 0;
   self->report.near = rows.front();
@@ -213,33 +199,35 @@ int show_near(const NearOptions& options) {
   return run_check(std::move(*self), session) ? 0 : kFailed;
 }
 
-int near_command(const NearOptions& options) {
-  const bool shows = options.show || !options.topology.empty();
-  if (shows && !options.program.empty()) {
+int near_command(const CLI::App& command) {
+  const auto program = command.remaining();
+  const bool shows = has_flag(command, "--show") || !value_of(command, "--topology").empty();
+  if (shows && !program.empty()) {
     return complain("near --show and --topology print a table and start no program; leave one of them out",
                     kUsageError);
   }
-  const int status = shows ? 0 : check_program("near", options.program);
+  const int status = shows ? 0 : check_program(command);
   if (status != 0) return status;
-  auto words = near_words(options, "bind");
+  auto words = near_words(command, "bind");
   if (::access(words.front().c_str(), X_OK) != 0) {
     return complain(cat({"near needs ", words.front(),
                          ", which is not there: install the package "
                          "slurm-bootstrap-near, or build with libhwloc-dev (RPM: hwloc-devel)"}));
   }
-  if (shows) return show_near(options);
-  words.insert(words.end(), options.program.begin(), options.program.end());
-  const auto arguments = pointers_to(words);
-  (void)::execv(arguments.front(), arguments.data());
-  return complain(cat({"cannot run ", words.front(), ": ", std::strerror(errno)}), kCannotRun);
+  if (shows) return show_near(command);
+  words.insert(words.end(), program.begin(), program.end());
+  return become(std::move(words));
+}
+
+void add_timeout(CLI::App& command) {
+  add_number(command, "--timeout", "SECONDS", 1, 3600, "Wait this long for all ranks (default 10)", "10");
 }
 
 }  // namespace
 
 void add_check(CLI::App& app, int& status) {
-  const auto options = std::make_shared<CheckOptions>();
   auto* const command = add_command(
-      app, "check",
+      app, status, "check", check_command,
       "Checks the step and prints one table: what works for all ranks, what does not, and what to do. Start it as the "
       "tasks of a step; --local needs no step.",
       "Examples:\n"
@@ -250,18 +238,16 @@ void add_check(CLI::App& app, int& status) {
       "  0  nothing failed; there may be warnings\n"
       "  1  something failed\n"
       "  2  the command line is wrong, or this process is not a task of a step\n");
-  command->add_flag("--json", options->json, "Print JSON instead of the table");
-  add_seconds(*command, "--timeout", options->timeout, kTimeoutOfRanks);
-  auto* const local = command->add_flag("--local", options->local,
-                                        "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
-  command->add_flag("--no-plugin", options->no_plugin, "This machine is not meant to load the plugin")->needs(local);
-  command->callback([options, &status] { status = check_command(*options); });
+  add_flag(*command, "--json", "Print JSON instead of the table");
+  add_timeout(*command);
+  auto* const local =
+      add_flag(*command, "--local", "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
+  add_flag(*command, "--no-plugin", "This machine is not meant to load the plugin")->needs(local);
 }
 
 void add_run(CLI::App& app, int& status) {
-  const auto options = std::make_shared<CheckOptions>();
   auto* const command = add_command(
-      app, "run",
+      app, status, "run", run_command,
       "Checks the step, then starts the program in place of this process. If the check fails, it prints the table and "
       "does not start the program. Options after PROGRAM belong to PROGRAM.",
       "Examples:\n"
@@ -276,20 +262,15 @@ void add_run(CLI::App& app, int& status) {
       "  126  PROGRAM cannot be started\n"
       "  127  PROGRAM does not exist\n");
   command->prefix_command();
-  command->add_flag("--keep-going", options->keep_going, "Start the program even if the check fails");
-  command->add_flag("--horovod", options->horovod,
-                    "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
-  add_seconds(*command, "--timeout", options->timeout, kTimeoutOfRanks);
-  command->callback([options, command, &status] {
-    options->program = command->remaining();
-    status = run_command(*options);
-  });
+  add_flag(*command, "--keep-going", "Start the program even if the check fails");
+  add_flag(*command, "--horovod",
+           "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
+  add_timeout(*command);
 }
 
 void add_near(CLI::App& app, int& status) {
-  const auto options = std::make_shared<NearOptions>();
   auto* const command = add_command(
-      app, "near",
+      app, status, "near", near_command,
       "Binds this process to the cores near its own GPU, within what the step allows, prefers their memory, and starts "
       "the program in its place. Tasks near the same cores share them. It moves no GPU. Options after PROGRAM belong "
       "to PROGRAM.",
@@ -306,21 +287,14 @@ void add_near(CLI::App& app, int& status) {
       "  126  PROGRAM cannot be started\n"
       "  127  PROGRAM does not exist\n");
   command->prefix_command();
-  command->add_flag("--exclusive", options->exclusive, "Divide the cores: no core has two tasks");
-  command->add_flag("--force", options->force, "Bind also where you bound the task yourself");
-  command->add_option("--cards", options->cards, "Set UCX_NET_DEVICES to all cards that are near the GPU")
+  add_flag(*command, "--exclusive", "Divide the cores: no core has two tasks");
+  add_flag(*command, "--force", "Bind also where you bound the task yourself");
+  command->add_option("--cards", "Set UCX_NET_DEVICES to all cards that are near the GPU")
       ->type_name("ucx")
       ->check([](const std::string& text) { return text == "ucx" ? std::string() : "it sets cards for ucx alone"; });
-  command->add_flag("--show", options->show, "Print how near each rank of the step is, the far ones first");
-  command->add_option("--topology", options->topology, "Print it for a machine of which lstopo wrote this file")
-      ->type_name("FILE");
-  command->add_option("--tasks", options->tasks, "Tasks on that machine (1)")
-      ->type_name("N")
-      ->check(whole_number(1, 4096));
-  command->callback([options, command, &status] {
-    options->program = command->remaining();
-    status = near_command(*options);
-  });
+  add_flag(*command, "--show", "Print how near each rank of the step is, the far ones first");
+  command->add_option("--topology", "Print it for a machine of which lstopo wrote this file")->type_name("FILE");
+  add_number(*command, "--tasks", "N", 1, 4096, "Tasks on that machine (1)", "1");
 }
 
 }  // namespace bootstrap

@@ -112,27 +112,38 @@ std::string HelpText::make_help(const CLI::App* command, std::string /*name*/, C
   return cat({out, "\n", command->get_footer()});
 }
 
-CLI::App* add_command(CLI::App& app, const char* name, const char* about, const char* footer) {
+CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
+                      const char* about, const char* footer) {
   auto* const command = app.add_subcommand(name, about);
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->set_version_flag("--version", own_version(), "Print the version and exit");
   command->footer(footer);
+  command->callback([command, run, &status] { status = run(*command); });
   return command;
 }
 
-void add_seconds(CLI::App& command, const char* name, std::chrono::seconds& value, const char* help) {
-  const auto set = [&value](unsigned seconds) { value = std::chrono::seconds(seconds); };
-  command.add_option_function<unsigned>(name, set, help)->type_name("SECONDS")->check(whole_number(1, 3600));
+CLI::Option* add_flag(CLI::App& command, const char* name, const std::string& help) {
+  return command.add_flag(name, help);
 }
 
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+void add_number(CLI::App& command, const char* name, const char* type, std::uint64_t least, std::uint64_t most,
+                const std::string& help, const char* value) {
+  // The sentence of CLI11's own validator is of no help.
   const auto check = [least, most](const std::string& text) {
-    const auto value = parse_unsigned(text, most);
-    if (value && *value >= least) return std::string();
+    const auto number = parse_unsigned(text, most);
+    if (number && *number >= least) return std::string();
     return cat(
         {bootstrap::quote(text), " is not a whole number from ", std::to_string(least), " to ", std::to_string(most)});
   };
-  return {check, ""};
+  command.add_option(name, help)->type_name(type)->check(CLI::Validator(check, ""))->default_str(value);
 }
+
+std::string value_of(const CLI::App& command, const char* option) { return command[option]->as<std::string>(); }
+
+std::chrono::seconds seconds_of(const CLI::App& command, const char* option) {
+  return std::chrono::seconds(parse_unsigned(value_of(command, option)).value_or(0));
+}
+
+bool has_flag(const CLI::App& command, const char* flag) { return value_of(command, flag) == "true"; }
 
 }  // namespace bootstrap

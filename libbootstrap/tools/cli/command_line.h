@@ -33,11 +33,17 @@ int complain(std::string_view sentence, int status = 1);
 // The same in a process that is no rank. Outside a step it adds how to `start` the command, and returns kUsageError.
 int complain_of_rank(const Error& error, std::string_view start);
 
-CLI::App* add_command(CLI::App& app, const char* name, const char* about, const char* footer);
-void add_seconds(CLI::App& command, const char* name, std::chrono::seconds& value, const char* help);
+// `run` finds its options in the command, and returns the exit status.
+CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
+                      const char* about, const char* footer);
+CLI::Option* add_flag(CLI::App& command, const char* name, const std::string& help);
+// An option with a whole number in this range, and what it is where it is not given.
+void add_number(CLI::App& command, const char* name, const char* type, std::uint64_t least, std::uint64_t most,
+                const std::string& help, const char* value = "");
 
-// A whole number in this range. The sentence of CLI11's own validator is of no help.
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+std::string value_of(const CLI::App& command, const char* option);
+std::chrono::seconds seconds_of(const CLI::App& command, const char* option);
+bool has_flag(const CLI::App& command, const char* flag);
 
 std::string own_path();
 // For execvp(3): as long as the words are there.

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,14 +17,6 @@
 
 namespace bootstrap {
 namespace {
-
-struct ExplainOptions {
-  bool json = false;
-  bool verbose = false;
-  bool gpus = false;
-  std::string environment;            // empty: this process's
-  std::optional<std::uint32_t> rank;  // empty: all
-};
 
 const Place& place_of(const OwnPlan& task) { return task.facts.layout.place(task.facts.ranks_here.front()); }
 
@@ -56,16 +47,16 @@ void print_gpus(const OwnPlan& task) {
   (void)std::fputs(line.c_str(), stdout);
 }
 
-void print_table(const OwnPlan& task, const ExplainOptions& options) {
+void print_table(const OwnPlan& task, const CLI::App& command) {
   ExplainContext context{.verdict = task.verdict,
                          .is_set_up = task.is_set,
                          .is_preloaded = task.facts.is_preloaded,
                          .holds_port = task.is_set && task.step.ports.master.has_value(),
-                         .shows_all = options.verbose,
+                         .shows_all = has_flag(command, "--verbose"),
                          .notes = task.differences,
                          .versions = cat({"slurm-bootstrap ", kVersion})};
   for (auto& note : step_notes(task.facts, task.step)) context.notes.push_back(std::move(note));
-  if (options.environment.empty()) {
+  if (value_of(command, "--env").empty()) {
     const auto rank = task.facts.ranks_here.front();
     const auto cores = cores_of(0);
     const auto near = task.is_set ? find_own_gpus(task.facts.environment).cores_near() : CpuSet();
@@ -73,8 +64,9 @@ void print_table(const OwnPlan& task, const ExplainOptions& options) {
     if (is_one_core(cores)) context.notes.push_back(note_one_core(task.facts, task.step, rank));
   }
   std::erase(context.notes, "");
-  const auto text = options.json ? explain_json(task.facts, task.settings, task.step, task.task, context)
-                                 : explain_text(task.facts, task.settings, task.step, {&task.task, 1}, context);
+  const auto text = has_flag(command, "--json")
+                        ? explain_json(task.facts, task.settings, task.step, task.task, context)
+                        : explain_text(task.facts, task.settings, task.step, {&task.task, 1}, context);
   (void)std::fputs(text.c_str(), stdout);
 }
 
@@ -84,28 +76,27 @@ std::string no_such_rank(std::uint32_t rank, std::size_t size) {
               size == 1 ? std::string("rank 0 alone") : cat({"ranks 0 to ", last})});
 }
 
-int explain_command(const ExplainOptions& options) {
-  const bool is_own = options.environment.empty();
-  const auto environment =
-      is_own ? Result<Environment>(process_environment()) : captured_environment(options.environment);
+int explain_command(const CLI::App& command) {
+  const auto file = value_of(command, "--env");
+  const auto rank = parse_unsigned<Rank>(value_of(command, "--rank"));
+  const bool is_own = file.empty();
+  const auto environment = is_own ? Result<Environment>(process_environment()) : captured_environment(file);
   const auto task = environment
                         ? read_own_plan(*environment, is_own ? read_mpirun_context(*environment) : MpirunContext())
                         : Result<OwnPlan>(fail(environment.error()));
   if (!task) return complain(task.error().message);
   const auto size = task->facts.layout.size();
-  if (options.rank && *options.rank >= size) return complain(no_such_rank(*options.rank, size));
-  if (options.rank && *options.rank != place_of(*task).rank) return 0;
-  if (options.gpus) print_gpus(*task);
-  if (!options.gpus) print_table(*task, options);
+  if (rank && *rank >= size) return complain(no_such_rank(*rank, size));
+  if (rank && *rank != place_of(*task).rank) return 0;
+  has_flag(command, "--gpus") ? print_gpus(*task) : print_table(*task, command);
   return 0;
 }
 
 }  // namespace
 
 void add_explain(CLI::App& app, int& status) {
-  const auto options = std::make_shared<ExplainOptions>();
   auto* const command =
-      add_command(app, "explain",
+      add_command(app, status, "explain", explain_command,
                   "Prints each variable of this step, its values, and where they come from. Start it inside a task.",
                   "Examples:\n"
                   "  srun -N2 --ntasks-per-node 2 --gres gpu:2 slurm-bootstrap explain --rank 0\n"
@@ -115,21 +106,15 @@ void add_explain(CLI::App& app, int& status) {
                   "  0  the table is printed\n"
                   "  1  the environment is not that of a task, or a file cannot be read\n"
                   "  2  the command line is wrong\n");
-  auto* const json = command->add_flag("--json", options->json, "Print JSON instead of the table");
-  command->add_flag("--verbose", options->verbose, "Print internal variables too, and why a framework gets nothing");
-  auto* const captured = command
-                             ->add_option("--env", options->environment,
-                                          "Explain an environment captured with `env -0`; - is standard input")
-                             ->type_name("FILE");
-  command->add_option("--rank", options->rank, "Print in the task of this rank only")
-      ->type_name("RANK")
-      ->check(whole_number(0, kMaxRanks - 1));
-  command
-      ->add_flag("--gpus", options->gpus,
-                 "Print a line instead: the rank's GPU, its cores, and the GPUs that it can use")
+  auto* const json = add_flag(*command, "--json", "Print JSON instead of the table");
+  add_flag(*command, "--verbose", "Print internal variables too, and why a framework gets nothing");
+  auto* const captured =
+      command->add_option("--env", "Explain an environment captured with `env -0`; - is standard input")
+          ->type_name("FILE");
+  add_number(*command, "--rank", "RANK", 0, kMaxRanks - 1, "Print in the task of this rank only");
+  add_flag(*command, "--gpus", "Print a line instead: the rank's GPU, its cores, and the GPUs that it can use")
       ->excludes(captured)
       ->excludes(json);
-  command->callback([options, &status] { status = explain_command(*options); });
 }
 
 }  // namespace bootstrap

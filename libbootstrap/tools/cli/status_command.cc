@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,14 +24,6 @@
 
 namespace bootstrap {
 namespace {
-
-struct StatusOptions {
-  std::string step;  // JOBID or JOBID.STEP; empty: the user's only one
-  bool json = false;
-  bool stacks = false;
-  bool nccl = false;
-  std::chrono::seconds watch{0};  // 0: look once
-};
 
 // The system's own Python first: it lies on no file system of the network, which a rank may wait for, too. Neither
 // variables nor folders of the user count (-I), nor installed packages (-S).
@@ -53,29 +44,26 @@ int become_python(const char* script, const std::vector<std::string>& words) {
   return complain(cat({"looked for python3 on ", host.data(), ", which has none; it needs Python 3.6 or newer"}));
 }
 
-int status_command(const StatusOptions& options) {
-  if (options.nccl && options.watch.count() != 0) {
-    return complain("--nccl asks NCCL once, and --watch looks again and again; use one of them", kUsageError);
+// The script gets all options as NAME=VALUE, and then `more`.
+int run_script(const CLI::App& command, const char* script, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words{command.get_name(), own_path()};
+  for (const auto* const option : command.get_options()) {
+    words.push_back(cat({option->get_single_name(), "=", option->as<std::string>()}));
   }
-  return become_python(kStatusScript, {"status", own_path(), options.step, options.json ? "json" : "text",
-                                       options.stacks ? "stacks" : "-", options.nccl ? "ras" : "-",
-                                       std::to_string(options.watch.count())});
+  words.insert(words.end(), more.begin(), more.end());
+  return become_python(script, words);
 }
 
-struct WhereOptions {
-  std::string step;
-  std::string rank;  // empty: not given
-  std::string port;  // the place of one in BOOTSTRAP_PORTS, from 1
-  std::chrono::seconds wait{0};
-  bool json = false;
-};
+int status_command(const CLI::App& command) { return run_script(command, kStatusScript); }
 
-struct SuperviseOptions {
-  std::string restarts = "3";
-  std::chrono::seconds grace{30};
-  std::string progress;
-  bool requeue = false;
-};
+int supervise_command(const CLI::App& command) {
+  const auto line = command.remaining();
+  const auto program = line.empty() ? 0 : program_words(std::span(line).subspan(1)).size();
+  const char* const preload = std::getenv("LD_PRELOAD");
+  std::vector<std::string> words{"--", preload == nullptr ? "" : preload, std::to_string(line.size() - program)};
+  words.insert(words.end(), line.begin(), line.end());
+  return run_script(command, kSuperviseScript, words);
+}
 
 }  // namespace
 
@@ -93,9 +81,8 @@ int become_node_look(int count, const char* const* words) {
 }
 
 void add_status(CLI::App& app, int& status) {
-  const auto options = std::make_shared<StatusOptions>();
   auto* const command = add_command(
-      app, "status",
+      app, status, "status", status_command,
       "Looks at a running step from outside and shows which rank is out of step. Start it on any host with srun, as "
       "the owner of the step; without JOBID it takes your only step of several tasks. It reads /proc on the nodes and "
       "changes nothing.",
@@ -108,20 +95,18 @@ void add_status(CLI::App& app, int& status) {
       "  0  what was seen is printed\n"
       "  1  there is no such step, or it cannot be looked at\n"
       "  2  the command line is wrong\n");
-  command->add_option("step", options->step, "")->type_name("JOBID[.STEP]");
-  command->add_flag("--json", options->json, "Print JSON instead of the table");
-  add_seconds(*command, "--watch", options->watch, "Look again after so many seconds, until the step ends");
-  command->add_flag("--stacks", options->stacks,
-                    "Print the Python code that each rank is in, with py-spy; it does not stop the program");
-  command->add_flag("--nccl", options->nccl,
-                    "Ask NCCL's RAS (2.24 and later) once; releases that may end the program when asked are refused");
-  command->callback([options, &status] { status = status_command(*options); });
+  command->add_option("step", "")->type_name("JOBID[.STEP]");
+  add_flag(*command, "--json", "Print JSON instead of the table");
+  add_number(*command, "--watch", "SECONDS", 1, 3600, "Look again after so many seconds, until the step ends");
+  add_flag(*command, "--stacks",
+           "Print the Python code that each rank is in, with py-spy; it does not stop the program");
+  add_flag(*command, "--nccl",
+           "Ask NCCL's RAS (2.24 and later) once; releases that may end the program when asked are refused");
 }
 
 void add_where(CLI::App& app, int& status) {
-  const auto options = std::make_shared<WhereOptions>();
   auto* const command = add_command(
-      app, "where",
+      app, status, "where", status_command,
       "Prints HOST:PORT of another step of the same job: its MASTER_ADDR and MASTER_PORT, or with --rank and --port a "
       "port of BOOTSTRAP_PORTS. STEP is the name that srun -J gave it, or its number. It reads /proc on the nodes and "
       "changes nothing.",
@@ -134,25 +119,16 @@ void add_where(CLI::App& app, int& status) {
       "  0  the place is printed\n"
       "  1  there is no such step, or it has no such place\n"
       "  2  the command line is wrong\n");
-  command->add_option("step", options->step, "")->type_name("[JOBID.]STEP")->required();
-  command->add_option("--rank", options->rank, "A port of this rank (0)")
-      ->type_name("RANK")
-      ->check(whole_number(0, kMaxRanks - 1));
-  command->add_option("--port", options->port, "The first, second, ... port of that rank (1)")
-      ->type_name("N")
-      ->check(whole_number(1, 256));
-  add_seconds(*command, "--wait", options->wait, "Wait so many seconds for the step to have it");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->callback([options, &status] {
-    status = become_python(kStatusScript, {"where", own_path(), options->step, options->rank, options->port,
-                                           std::to_string(options->wait.count()), options->json ? "json" : "text"});
-  });
+  command->add_option("step", "")->type_name("[JOBID.]STEP")->required();
+  add_number(*command, "--rank", "RANK", 0, kMaxRanks - 1, "A port of this rank (0)");
+  add_number(*command, "--port", "N", 1, 256, "The first, second, ... port of that rank (1)");
+  add_number(*command, "--wait", "SECONDS", 1, 3600, "Wait so many seconds for the step to have it");
+  add_flag(*command, "--json", "Print JSON");
 }
 
 void add_supervise(CLI::App& app, int& status) {
-  const auto options = std::make_shared<SuperviseOptions>();
   auto* const command = add_command(
-      app, "supervise",
+      app, status, "supervise", supervise_command,
       "Runs srun as it is, and starts the same line again after a failure: without nodes that are lost, on the others "
       "and spare nodes of the job. Programs find the number of the restart in BOOTSTRAP_RESTART_COUNT. Start it in the "
       "script of a job.",
@@ -163,28 +139,10 @@ void add_supervise(CLI::App& app, int& status) {
       "Exit status: that of srun; where it is not restarted after a failure, that of\n"
       "the task that failed first. 2: the command line is wrong, or cannot be repeated.\n");
   command->prefix_command();
-  command->add_option("--max-restarts", options->restarts, "Start srun again so many times (3)")
-      ->type_name("N")
-      ->check(whole_number(1, 10000));
-  add_seconds(*command, "--grace", options->grace, "End a step so many seconds after its first failure (30)");
-  command->add_option("--progress", options->progress, "A file that changes where the training goes on")
-      ->type_name("FILE");
-  command->add_flag("--requeue", options->requeue, "Requeue the job where it has too few nodes left");
-  command->callback([options, command, &status] {
-    const auto line = command->remaining();
-    const auto program = line.empty() ? 0 : program_words(std::span(line).subspan(1)).size();
-    const char* const preload = std::getenv("LD_PRELOAD");
-    std::vector<std::string> words{"supervise",
-                                   own_path(),
-                                   options->restarts,
-                                   std::to_string(options->grace.count()),
-                                   options->progress,
-                                   options->requeue ? "requeue" : "-",
-                                   preload == nullptr ? "" : preload,
-                                   std::to_string(line.size() - program)};
-    words.insert(words.end(), line.begin(), line.end());
-    status = become_python(kSuperviseScript, words);
-  });
+  add_number(*command, "--max-restarts", "N", 1, 10000, "Start srun again so many times (3)", "3");
+  add_number(*command, "--grace", "SECONDS", 1, 3600, "End a step so many seconds after its first failure (30)", "30");
+  command->add_option("--progress", "A file that changes where the training goes on")->type_name("FILE");
+  add_flag(*command, "--requeue", "Requeue the job where it has too few nodes left");
 }
 
 }  // namespace bootstrap

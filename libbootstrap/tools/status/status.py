@@ -33,9 +33,13 @@ def explain_no_answer(state, step, own_path):
     return f"step {step.name} has one task{who}, so there is no other rank to compare it with"
 
 
-def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
-    """Looks again after so many seconds, until the step ends; 0: looks once."""
+def show_status(own_path, name, options):
+    """With `watch` it looks again after so many seconds, until the step ends."""
     job, number = parse_step_argument(name)
+    has_json, has_stacks, asks_ras = (options[flag] == "true" for flag in ("json", "stacks", "nccl"))
+    seconds = float(options["watch"] or 0)
+    if asks_ras and seconds:
+        raise Refusal("--nccl asks NCCL once, and --watch looks again and again; use one of them", 2)
     slurm = find_commands(own_path)
     py_spy = find_program("py-spy", own_path) if has_stacks else ""
     if has_stacks and not py_spy:
@@ -66,16 +70,13 @@ def show_status(own_path, name, has_json, has_stacks, asks_ras, seconds):
         time.sleep(seconds)
 
 
-def main(command, own_path, name, *words):
-    """The words of the command, which has read the command line."""
+def main(command, own_path, *words):
+    """`words`: NAME=VALUE of each option, and of the step."""
+    options = dict(word.partition("=")[::2] for word in words)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in other commands
     try:
-        name = name.encode("utf-8", "surrogateescape").decode("latin-1")
-        if command == "where":
-            show_place(own_path, name, *words)
-        else:
-            output, stacks, ras, seconds = words
-            show_status(own_path, name, output == "json", stacks == "stacks", ras == "ras", int(seconds))
+        name = options["step"].encode("utf-8", "surrogateescape").decode("latin-1")
+        (show_place if command == "where" else show_status)(own_path, name, options)
     except Refusal as refusal:
         with suppress(OSError):  # the exit status counts, too
             os.write(2, f"slurm-bootstrap: {refusal}\n".encode("utf-8", "surrogateescape"))

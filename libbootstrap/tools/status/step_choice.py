@@ -16,10 +16,16 @@ LOOK_NAME = OWN_NAMES + "status"
 
 # Absolute paths on this host, that of this command first.
 Commands = namedtuple("Commands", "own srun scontrol squeue scancel")
-# One line of squeue. Its job is as squeue writes it: "12", of an array "12_3".
-StepLine = namedtuple("StepLine", "job step tasks nodes name")
 # The part of a step that one job has; a heterogeneous step has several.
 StepPart = namedtuple("StepPart", "job component tasks first_rank nodes gpus")
+
+
+class StepLine(namedtuple("StepLine", "job step tasks nodes name srun")):
+    """One line of squeue or scontrol. Its job is as they write it: "12", of an array "12_3". `srun`: "host:4711", by scontrol."""
+
+    @property
+    def id(self):
+        return f"{self.job}.{self.step}"
 
 
 class Refusal(Exception):
@@ -75,11 +81,15 @@ def gpus_in(gres):
     return sum(number_in(count, 1024) or 0 for count in re.findall(r"(?:^|,)gpu[^,(]*:(\d+)(?=[,(]|$)", gres))
 
 
+def fields_in(line):
+    return dict(reversed(re.findall(r"(?:^| )([\w:]+)=([^ ]*)", line)))  # the first one of a name counts
+
+
 def parse_jobs(text):
     """The lines of `scontrol show job -d -o`."""
     jobs = []
     for line in text.split("\n"):
-        fields = dict(reversed(re.findall(r"(?:^| )(\w+)=([^ ]*)", line)))  # the first one of a name counts
+        fields = fields_in(line)
         if not line.startswith("JobId="):
             continue
         user = fields.get("UserId", "")  # "alice(10001)"
@@ -92,14 +102,16 @@ def parse_jobs(text):
             user=user,
             user_id=number_in(user.rpartition("(")[2].rstrip(")")),
             state=fields.get("JobState", ""),
+            nodes=fields.get("NodeList", "").replace("(null)", ""),
             gpus=min(map(gpus_in, re.findall(r" GRES=([^ ]*)", line)), default=0)))  # that each node has at least
     return jobs
 
 
 def parse_steps(text):
     """The lines of `scontrol -o show step`, but for those of steps that are none to look at."""
-    found = re.findall(r"^StepId=([^. ]*)\.(\S*) .*?NodeList=(\S*) .*?Tasks=(\d{1,9}) Name=(.*?) Network=", text, re.M)
-    steps = [StepLine(job, step, int(tasks), nodes, name) for job, step, nodes, tasks, name in dict.fromkeys(found)]
+    found = re.findall(r"^StepId=([^. ]*)\.(\S*) .*?NodeList=(\S*) .*?Tasks=(\d{1,9}) Name=(.*?) Network=(?:.* SrunHost:Pid=(\S+))?",
+                       text, re.M)
+    steps = [StepLine(job, step, int(tasks), nodes, name, srun) for job, step, nodes, tasks, name, srun in dict.fromkeys(found)]
     return [one for one in steps if one.step != "extern" and not one.name.startswith(OWN_NAMES)]
 
 
@@ -128,7 +140,7 @@ def refuse_job(jobs, wanted, user_id):
 
 
 def list_of(steps):
-    shown = [f"{one.job}.{one.step} ({printable(one.name)}, {counted(one.tasks, 'task')} on {one.nodes})" for one in steps]
+    shown = [f"{one.id} ({printable(one.name)}, {counted(one.tasks, 'task')} on {one.nodes})" for one in steps]
     more = len(shown) - MAX_LISTED
     return ", ".join(shown[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
@@ -144,7 +156,7 @@ def choose_step(steps, job, step):
     # The step of a batch script is there beside the steps that the script starts.
     if len(choice) == 2 and choice[0].job == choice[1].job and choice[0].tasks == choice[1].tasks == 1:
         choice = [one for one in choice if one.step != "batch"]
-    if len({one[:2] for one in choice}) > 1:
+    if len({one.id for one in choice}) > 1:
         raise Refusal(f"{whose} several running steps; name one of them: {list_of(choice)}")
     return choice[0]
 
@@ -165,25 +177,23 @@ class ChosenStep:
                     break
 
 
-def ask_job(slurm, job):
+def ask_unless_gone(*words):
+    """Empty where Slurm has no such job, or no step of it."""
     try:
-        return parse_jobs(ask_slurm(slurm.scontrol, "show", "job", "-d", "-o", job))
+        return ask_slurm(*words)
     except Refusal as refusal:
-        if "nvalid job id" in str(refusal):
-            return []
+        if "nvalid job id" in str(refusal) or "not found" in str(refusal):
+            return ""
         raise
+
+
+def ask_job(slurm, job):
+    return parse_jobs(ask_unless_gone(slurm.scontrol, "show", "job", "-d", "-o", job))
 
 
 def ask_steps(slurm, *jobs):
     """With a step manager squeue has no steps of them (stepmgr)."""
-    texts = []
-    for job in jobs:
-        try:
-            texts.append(ask_slurm(slurm.scontrol, "-o", "show", "step", job))
-        except Refusal as refusal:
-            if "nvalid job id" not in str(refusal) and "not found" not in str(refusal):  # it has no step
-                raise
-    return parse_steps("\n".join(texts))
+    return parse_steps("\n".join(ask_unless_gone(slurm.scontrol, "-o", "show", "step", job) for job in jobs))
 
 
 def find_job(slurm, job):
@@ -196,8 +206,8 @@ def find_job(slurm, job):
     return jobs
 
 
-def find_step(slurm, job, step):
-    """All of this, by asking Slurm."""
+def find_step(slurm, job, step, choose=choose_step):
+    """Asks Slurm for the steps of the user or of a job, and chooses one."""
     if not job:
         own = ("-u", str(os.getuid()))
         steps = parse_steps(ask_slurm(slurm.squeue, "-h", "-s", "-o", STEP_FORMAT, *own))
@@ -209,5 +219,5 @@ def find_step(slurm, job, step):
     owners = {one.name: one.leader or one.name for one in jobs}
     # With the id of an array, Slurm lists the steps of all its tasks.
     lines = [line for line in ask_steps(slurm, *(one.id for one in jobs)) if line.job in owners]
-    chosen = choose_step([line._replace(job=owners[line.job]) for line in lines], job, step)
+    chosen = choose([line._replace(job=owners[line.job]) for line in lines], job, step)
     return ChosenStep([one for one in jobs if owners[one.name] == chosen.job], lines, chosen.step)

@@ -9,7 +9,7 @@ from children import write_all
 from look_step import look_at_step
 from plain_text import counted, number_in, printable, quoted
 from records import json_of
-from step_choice import ChosenStep, NotRunning, Refusal, ask_slurm, ask_steps, find_commands, find_job, list_of
+from step_choice import NotRunning, Refusal, ask_slurm, find_commands, find_step, list_of
 
 POLL = 0.5  # seconds
 NOT_STARTED = "Slurm has not started its program yet"  # as in read_task.py
@@ -37,20 +37,17 @@ def refuse_other_cluster(slurm):
                       f"{printable(found.group(1))}; use a slurm.conf of {printable(own)}")
 
 
-def find_named_step(slurm, job, name):
-    jobs = find_job(slurm, job)
-    owners = {one.name: one.leader or one.name for one in jobs}
-    lines = [line for line in ask_steps(slurm, *(one.id for one in jobs)) if line.job in owners]
+def choose_named(steps, job, name):
+    """The step of this name or number."""
     is_number = name in ("batch", "interactive") or name.isdigit()
-    numbers = {line.step for line in lines if (line.step if is_number else line.name) == name}
-    if not numbers:
-        running = f"; running: {list_of(lines)}" if lines else ""
+    found = {one.id: one for one in steps if (one.step if is_number else one.name) == name}
+    if not found:
+        running = f"; running: {list_of(steps)}" if steps else ""
         raise NotYet(f"job {job} has no running step {printable(name)}: it has not started, or has ended{running}")
-    if len(numbers) > 1:
-        which = ", ".join(f"{job}.{number}" for number in sorted(numbers))
-        raise Refusal(f"job {job} has {len(numbers)} running steps with the name {printable(name)}; use the number of one: {which}")
-    own = [one for one in jobs if owners[one.name] == owners[lines[0].job]]
-    return ChosenStep(own, lines, numbers.pop())
+    if len(found) > 1:
+        raise Refusal(f"job {job} has {len(found)} running steps with the name {printable(name)}; use the number of one: "
+                      f"{', '.join(sorted(found))}")
+    return found.popitem()[1]
 
 
 def look_at(slurm, step, rank):
@@ -98,7 +95,7 @@ def reachable(slurm, node):
 
 def find_place(slurm, job, name, rank, number):
     """The rendezvous of the step, or the port of that number, from 1, of a rank."""
-    step = find_named_step(slurm, job, name)
+    step = find_step(slurm, job, name, choose_named)
     seen = look_at(slurm, step, rank)
     values = values_of(step, seen)
     if rank is None:
@@ -124,16 +121,15 @@ def wait_for_place(slurm, job, name, rank, number, seconds):
         time.sleep(POLL)
 
 
-def show_place(own_path, text, rank, number, seconds, output):
-    """`rank` and `number`: empty where they are not given."""
+def show_place(own_path, text, options):
     job, name = parse_place(text)
     slurm = find_commands(own_path)
     if job == os.environ.get("SLURM_JOB_ID"):
         refuse_other_cluster(slurm)
-    if rank or number:
-        rank, number = int(rank or 0), int(number or 1)
-    step, of_rank, host, port = wait_for_place(slurm, job, name, rank if rank != "" else None, number, int(seconds))
+    has_rank = options["rank"] or options["port"]
+    rank, number = int(options["rank"] or 0) if has_rank else None, int(options["port"] or 1)
+    step, of_rank, host, port = wait_for_place(slurm, job, name, rank, number, int(options["wait"] or 0))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    if output == "json":
+    if options["json"] == "true":
         place = json_of({"step": step.name, "rank": of_rank, "host": host, "port": port})
     write_all(1, place + "\n")

@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import suppress
 
-from step_choice import OWN_NAMES, Refusal, ask_slurm
+from step_choice import Refusal, ask_job, ask_slurm, ask_steps, fields_in
 
 # No process listens there, so the kernel itself refuses, and no log has a line about it. slurmd's own port would write
 # "Zero Bytes were transmitted" into its log for each question.
@@ -75,16 +75,6 @@ class Hosts:
         self.question = Question({node: self.places[node] for node in asked})
 
 
-def fields_in(line):
-    return dict(reversed(re.findall(r"(?:^| )([\w:]+)=([^ ]*)", line)))  # the first one of a name counts
-
-
-def srun_of_step(step):
-    """(host, process)"""
-    host, _, pid = step.get("SrunHost:Pid", "").rpartition(":")
-    return host.partition(".")[0], pid
-
-
 class Job:
     def __init__(self, slurm, number):
         self.slurm, self.number = slurm, number
@@ -97,18 +87,21 @@ class Job:
 
     def look(self):
         """The state of the job and its nodes, which a node that is DOWN has left."""
-        fields = fields_in(self.ask("-o", "show", "job", self.number).split("\n")[0])
-        return fields.get("JobState", ""), self.expand(fields.get("NodeList", "").replace("(null)", ""))
+        for job in ask_job(self.slurm, self.number):
+            if job.id == self.number:  # one task of an array has the number of the array
+                return job.state, self.expand(job.nodes)
+        return "", []
 
     def steps(self):
-        """The nodes of the user's steps by their ids, and the ids by host and process of srun. Without an answer none:
-        slurmctld answers "not found" where there is none, too."""
-        text = ""
+        """The user's steps that srun has started. Without an answer none: slurmctld answers "not found" where there is none, too."""
         with suppress(Refusal):
-            text = self.ask("-o", "show", "step", self.number)
-        steps = [step for step in map(fields_in, text.split("\n")) if re.search(r"\.\d+$", step.get("StepId", ""))]
-        steps = [step for step in steps if not step.get("Name", "").startswith(OWN_NAMES)]
-        return {step["StepId"]: step.get("NodeList", "") for step in steps}, {srun_of_step(step): step["StepId"] for step in steps}
+            return [one for one in ask_steps(self.slurm, self.number) if one.step.isdigit()]
+        return []
+
+    def step_of(self, pid):
+        """The step of a process of srun on this host; None: it has none."""
+        own = re.compile(rf"{re.escape(os.uname()[1].partition('.')[0])}(\..*)?:{pid}")
+        return next((one for one in self.steps() if own.fullmatch(one.srun)), None)
 
     def node_states(self, nodes):
         """By node: "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""

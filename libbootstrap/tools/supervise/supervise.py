@@ -25,11 +25,12 @@ PROGRESS = 60  # seconds that count as progress where no file shows it
 
 
 class Supervisor:
-    def __init__(self, own_path, restarts, grace, progress, requeues, line, environment):
+    def __init__(self, own_path, options, line, environment):
         self.slurm = find_commands(own_path)
         self.job = Job(self.slurm, os.environ["SLURM_JOB_ID"])
-        self.restarts, self.grace, self.progress, self.requeues, self.line = restarts, grace, progress, requeues, line
-        self.environment, self.count, self.last_key = environment, 0, None
+        self.restarts, self.grace = int(options["max-restarts"]), int(options["grace"])
+        self.progress, self.requeues = options["progress"], options["requeue"] == "true"
+        self.line, self.environment, self.count, self.last_key = line, environment, 0, None
         self.waits = {signal.SIGCHLD, signal.SIGIO}
         self.waits |= {number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN}
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self.waits)
@@ -84,11 +85,11 @@ class Supervisor:
         now = time.monotonic()
         self.next_look = now + LOOK_FOR_STEP
         if self.run.step is None:
-            steps, numbers = self.job.steps()
-            self.run.step = numbers.get((os.uname()[1].partition(".")[0], str(self.run.pid)))
-            if self.run.step:
+            step = self.job.step_of(self.run.pid)
+            if step:
+                self.run.step = step.id
                 with suppress(Refusal):
-                    self.nodes = self.job.expand(steps[self.run.step])
+                    self.nodes = self.job.expand(step.nodes)
                     self.hosts = Hosts(self.job.places(self.nodes, CLOSED_PORT))
                 self.run.start_guard(self.slurm, self.job.number, self.nodes)
             elif now >= self.run.started + PATIENCE and not self.has_told:
@@ -146,8 +147,7 @@ class Supervisor:
         excluded = [node for one in self.line.excluded() for node in self.job.expand(one)]
         usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
         kept = [node for node in self.nodes if node in usable]
-        steps = self.job.steps()[0]
-        self.busy = {node for step in steps if step != self.run.step for node in self.job.expand(steps[step])}
+        self.busy = {node for one in self.job.steps() if one.id != self.run.step for node in self.job.expand(one.nodes)}
         spare = sorted((node for node in usable if node not in kept), key=lambda node: node in self.busy)
         chosen = kept + spare[:max(0, len(self.nodes) - len(kept))]
         return chosen if len(chosen) == len(self.nodes) else []
@@ -188,7 +188,7 @@ class Supervisor:
     def wait_for_end_of_step(self):
         """Whether the step is still there. Slurm keeps it, and what it holds, until a lost node is DOWN."""
         deadline = time.monotonic() + (0 if self.lost else END_OF_STEP)
-        while self.run.step in self.job.steps()[0]:
+        while self.run.step in [one.id for one in self.job.steps()]:
             if time.monotonic() >= deadline:
                 return True
             time.sleep(0.1)
@@ -259,12 +259,16 @@ class Supervisor:
         return status
 
 
-def main(command, own_path, restarts, grace, progress, requeues, preload, own_count, *words):
+def main(command, own_path, *words):
+    """`words`: NAME=VALUE of each option, "--", LD_PRELOAD, and the line of srun behind the number of srun's own words."""
     try:
-        line = SrunLine(list(words), int(own_count))
+        end = words.index("--")
+        options = dict(word.partition("=")[::2] for word in words[:end])
+        preload, own_count, *words = words[end + 1:]
+        line = SrunLine(words, int(own_count))
         line.refuse()
         environment = {**os.environ, **({"LD_PRELOAD": preload} if preload else {})}
-        sys.exit(Supervisor(own_path, int(restarts), int(grace), progress, requeues == "requeue", line, environment).supervise())
+        sys.exit(Supervisor(own_path, options, line, environment).supervise())
     except Refusal as refusal:
         say(refusal)
         sys.exit(refusal.status)

@@ -241,5 +241,5 @@ def test_a_watch_succeeds_when_the_step_ends(monkeypatch, answers, looks, exit_s
     for name, value in (("find_step", find_step), ("look_at_step", look_at_step), ("find_commands", str), ("write_all", lambda *_: None)):
         monkeypatch.setattr(status, name, value)
     with pytest.raises(Refusal) as refusal:
-        status.show_status("", "12.0", False, False, False, 0.001)
+        status.show_status("", "12.0", {"json": "", "stacks": "", "nccl": "", "watch": "0.001"})
     assert refusal.value.status == exit_status
