@@ -15,64 +15,53 @@ from step_choice import Refusal, ask_job, ask_slurm, ask_steps, fields_in
 CLOSED_PORT = 7
 SLURMD_PORT = 6818
 AT_ONCE = 100  # questions
-ANSWER_LIMIT = 3  # seconds
+ANSWER_LIMIT = 3  # seconds, of slurmd
+HOST_LIMIT = 1.5  # seconds, in which the kernel repeats a lost packet once
 ANSWERS = (0, errno.ECONNREFUSED)
 UNUSABLE = {"DOWN", "DRAIN", "ERROR", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "UNKNOWN"}
 MISSING = UNUSABLE - {"DRAIN"}  # a node that is drained runs on
 
 
-class Question:
-    """To the hosts of some nodes, all at once: does a kernel answer?"""
-
-    def __init__(self, places):
-        """`places`: family and address by node."""
-        self.waiting, self.found = {}, {}  # sockets by node; and by node an error of connect(2), or 0
-        for node, (family, place) in places.items():
-            one = socket.socket(family, socket.SOCK_STREAM)
-            one.setblocking(False)
-            error = one.connect_ex(place)
-            if error == errno.EINPROGRESS:
-                self.waiting[node] = one
-            else:
-                self.found[node] = error
-
-    def answers(self, seconds=0.0):
-        """What is not there has not answered within this time."""
-        poll, deadline = select.poll(), time.monotonic() + seconds
-        nodes = {one.fileno(): node for node, one in self.waiting.items()}
-        for descriptor in nodes:
-            poll.register(descriptor, select.POLLOUT)
-        while nodes:
-            ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-            for descriptor, _ in ready:
-                poll.unregister(descriptor)
-                node = nodes.pop(descriptor)
-                self.found[node] = self.waiting[node].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if not ready:
-                break
-        self.waiting.clear()
-        return self.found
+def ask_hosts(places, seconds):
+    """Connects to all of these at once. By node, the error of connect(2) or 0; a node that has not answered in time is left out.
+    `places`: family and address by node."""
+    found, waiting, poll = {}, {}, select.poll()
+    for node, (family, place) in places.items():
+        one = socket.socket(family, socket.SOCK_STREAM)
+        one.setblocking(False)
+        error = one.connect_ex(place)
+        if error == errno.EINPROGRESS:
+            waiting[one.fileno()] = node, one
+            poll.register(one, select.POLLOUT)
+        else:
+            found[node] = error
+    ready, deadline = True, time.monotonic() + seconds
+    while waiting and ready:
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        for descriptor, _ in ready:
+            poll.unregister(descriptor)
+            node, one = waiting.pop(descriptor)
+            found[node] = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return found
 
 
 class Hosts:
     """Which hosts of a step do not answer any more, and since when."""
 
     def __init__(self, places):
-        self.places, self.order, self.question, self.asked = places, list(places), Question({}), {}
-        self.known, self.silent = set(), {}
+        self.places, self.order, self.known, self.silent = places, list(places), set(), {}
 
     def look(self):
-        """The answers to the question before, and the next question. A host that never answered is behind a firewall."""
-        answers = self.question.answers()
-        for node, since in self.asked.items():
-            if answers.get(node) in ANSWERS:
+        """At the next hundred. A host that never answered is behind a firewall."""
+        asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
+        since = time.monotonic()
+        found = ask_hosts({node: self.places[node] for node in asked}, HOST_LIMIT)
+        for node in asked:
+            if found.get(node) in ANSWERS:
                 self.known.add(node)
                 self.silent.pop(node, None)
             elif node in self.known:
                 self.silent.setdefault(node, since)
-        asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
-        self.asked = dict.fromkeys(asked, time.monotonic())
-        self.question = Question({node: self.places[node] for node in asked})
 
 
 class Job:
@@ -113,7 +102,7 @@ class Job:
         found = {}
         for at in range(0, len(nodes), AT_ONCE):
             places = self.places(nodes[at:at + AT_ONCE])
-            answers = Question(places).answers(ANSWER_LIMIT)
+            answers = ask_hosts(places, ANSWER_LIMIT)
             found.update({node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
                           for node in places if answers.get(node) != 0})
         return found
@@ -123,7 +112,7 @@ class Job:
         return {fields["NodeName"]: fields for fields in map(fields_in, lines) if "NodeName" in fields}
 
     def places(self, nodes, port=0):
-        """Where their hosts are reached, at a port or that of slurmd. A node is not asked whose address is not known here."""
+        """The addresses of their hosts, with this port or that of slurmd. A node whose address is unknown here is left out."""
         found = {}
         for node, fields in self.node_fields(nodes).items():
             with suppress(OSError):

@@ -67,7 +67,7 @@ class SrunLine:
         return self.own + self.environment_option() + self.program
 
     def again(self, nodes, lost, overlaps):
-        """The line for these nodes. Of an option that is there twice srun takes the last one."""
+        """The line for these nodes. srun takes the last one of an option that is given twice."""
         added = ["--open-mode=append", "--nodelist=" + ",".join(nodes)]
         if lost:
             added.append("--exclude=" + ",".join([*self.excluded(), *lost]))

@@ -57,7 +57,7 @@ class Supervisor:
             self.run.signal(found.si_signo)
 
     def watch(self):
-        """Returns when srun has ended, or is to be ended."""
+        """Waits until srun has ended, or has to be ended."""
         while not self.run.has_ended():
             due = min(self.next_look, self.ends_at())
             found = signal.sigtimedwait(self.waits, max(0.0, due - time.monotonic()))
@@ -110,7 +110,7 @@ class Supervisor:
                     self.lost.update({node: "has left the job" for node in self.nodes if node not in nodes})
 
     def is_to_end(self):
-        """False where a node is silent, and none is there to take its place: Slurm decides, as it does without us."""
+        """False where a node is silent and no spare node can take its place: then Slurm decides, as without us."""
         try:
             self.find_lost(True)
         except Refusal:  # it is asked again; meanwhile srun may end
