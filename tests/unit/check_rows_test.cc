@@ -234,8 +234,14 @@ TEST(CheckRows, NcclAndCuda) {
   expect_row(on({2, 3}, [](auto& report) { report.cuda = "13.0 (driver 575.57.08)"; }), "CUDA", kWarning,
              "13.0 (driver 575.57.08) on 2 ranks, 13.0 (driver 580.65.06) on the others");
   expect_row(no_driver, "CUDA", kFailed, "", {3});
-  expect_row(both(no_driver, on_all([](auto& report) { report.has_gpus = false; })), "CUDA", kWarning,
-             "13.0 (driver 580.65.06) on some ranks, missing on 1 rank", {3}, "", false);
+  const auto no_drivers = on_all([](auto& report) { report.cuda.clear(); });
+  expect_row(no_drivers, "CUDA", kWarning, "the step has GPUs, but libcuda.so.1 is missing");
+  const auto no_gpus = on_all([](auto& report) { report.has_gpus = false; });
+  expect_row(both(no_drivers, no_gpus), "CUDA", kAbsent, "no driver; no GPU of this step needs one");
+  for (const auto* const name : {"GPUs", "GPU peers"}) expect_row(no_gpus, name, kAbsent, "", {}, "", false);
+  expect_row(none, "NCCL", kAbsent);
+  expect_row(both(no_driver, no_gpus), "CUDA", kWarning, "13.0 (driver 580.65.06) on some ranks, missing on 1 rank",
+             {3}, "", false);
 }
 
 TEST(CheckRows, TheGpus) {

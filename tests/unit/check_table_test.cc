@@ -66,24 +66,5 @@ TEST(CheckTable, JsonHasTheSameRows) {
   EXPECT_EQ(json.substr(json.size() - 4), "]\n}\n");
 }
 
-TEST(CheckTable, RowsForGpusAreAbsentInAStepWithoutGpus) {
-  auto findings = good_step();
-  findings.has_exchanged = false;
-  for (auto& report : findings.reports) {
-    report->has_gpus = report->is_nvidia = report->has_pmix = false;
-    report->nccl_version = report->nccl_path = report->cuda = {};
-    report->gpu_list = report->open_gpus = {};
-    report->own_gpu = {};
-  }
-  const auto table = judge_step(findings);
-  for (const auto* const name : {"NCCL", "CUDA", "GPUs", "GPU peers"}) {
-    EXPECT_EQ(row_of(findings, name).result, CheckResult::kAbsent) << name;
-  }
-  EXPECT_EQ(table.worst(), CheckResult::kOk);
-  // Control: a step with GPUs does need a driver.
-  for (auto& report : findings.reports) report->has_gpus = report->is_nvidia = true;
-  EXPECT_EQ(row_of(findings, "CUDA").result, CheckResult::kWarning);
-}
-
 }  // namespace
 }  // namespace bootstrap

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 // Below Linux' default ip_local_port_range, above our default port_range.
 constexpr PortRange kSidePorts{.low = 30000, .high = 32767};
-constexpr milliseconds kPatience(2000);  // for an answer, of which a lost packet may take half
+constexpr milliseconds kPatience(2000);  // for an answer; a lost packet is sent again after one
 constexpr milliseconds kSidePatience(500);
 constexpr milliseconds kPause(50);
 constexpr milliseconds kLeastAttempt(100);  // the last one must have the time to be refused
@@ -58,11 +58,6 @@ bool read_clock(CheckReport& report, CheckConnection& connection, const std::str
   return true;
 }
 
-Reach reach_of(int error) {
-  if (error == ECONNREFUSED) return Reach::kRefused;
-  return error == ETIMEDOUT ? Reach::kSilent : Reach::kUnreachable;
-}
-
 // The way to one name, which the report then describes.
 std::optional<CheckConnection> try_name(CheckReport& report, const std::string& name, std::uint16_t port,
                                         const std::string& tag, Deadline deadline) {
@@ -74,7 +69,9 @@ std::optional<CheckConnection> try_name(CheckReport& report, const std::string& 
     report.target = address.text();
     CheckConnection connection{connect_to(address, deadline)};
     if (!connection.socket.is_open()) {
-      report.reach = reach_of(errno);
+      report.reach = errno == ECONNREFUSED ? Reach::kRefused
+                     : errno == ETIMEDOUT  ? Reach::kSilent
+                                           : Reach::kUnreachable;
       report.reach_trouble = std::strerror(errno);
       continue;
     }
@@ -92,10 +89,6 @@ std::optional<CheckConnection> try_name(CheckReport& report, const std::string& 
 
 }  // namespace
 
-bool CheckConnection::send(std::string_view line, Deadline deadline) const {
-  return send_all(socket, cat({line, "\n"}), deadline);
-}
-
 std::uint16_t side_port(const StepId& id) { return computed_port(id, kSidePorts); }
 
 Result<CheckConnection> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host,
@@ -111,7 +104,7 @@ Result<CheckConnection> find_rank_zero(CheckReport& report, const StepId& id, co
     if (auto connection = try_main(report)) return std::move(*connection);
     auto aside = report;
     if (auto connection = try_name(aside, host, side_port(id), tag, Clock::now() + kSidePatience)) {
-      // Rank 0 is there; it may have come between the two attempts.
+      // Rank 0 runs, and may have started between the two attempts.
       if (auto again = try_main(report)) return std::move(*again);
       aside.reach = report.reach;
       aside.reach_trouble = report.reach_trouble;
@@ -228,14 +221,14 @@ void CheckServer::serve(Deadline deadline, const std::function<bool()>& is_done)
     std::vector<pollfd> waits;
     for (const auto& listener : listeners_) waits.push_back({listener.get(), POLLIN, 0});
     for (const auto& client : clients_) waits.push_back({client.socket.get(), POLLIN, 0});
-    const int left = milliseconds_until(deadline);
-    (void)::poll(waits.data(), waits.size(), left);
+    const auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(deadline - Deadline::clock::now()));
+    (void)::poll(waits.data(), waits.size(), static_cast<int>(left.count()));
     auto wait = waits.begin() + std::ssize(listeners_);
     clients_.remove_if([&](Client& client) { return (wait++)->revents != 0 && !read_from(client); });
     for (std::size_t i = 0; i < listeners_.size(); ++i) {
       if (waits[i].revents != 0) accept_from(listeners_[i]);
     }
-    if (left == 0) return;
+    if (left == milliseconds(0)) return;
   }
 }
 

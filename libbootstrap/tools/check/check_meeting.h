@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/step/step_id.h"
+#include "core/util/text.h"
 #include "tools/check/check_socket.h"
 #include "tools/check/check_table.h"
 
@@ -27,7 +28,7 @@ struct CheckConnection {
   Descriptor socket;
   std::string received = {};  // behind the last line
 
-  bool send(std::string_view line, Deadline deadline) const;
+  bool send(std::string_view line, Deadline deadline) const { return send_all(socket, cat({line, "\n"}), deadline); }
   // Nothing if the other side has ended the connection, the line is too long, or the deadline has passed.
   std::optional<std::string> receive(Deadline deadline) { return receive_line(socket, received, deadline); }
 };
@@ -58,9 +59,9 @@ class CheckServer {
   // the findings why MASTER_PORT failed. kLimit if the step needs more open files than this process may have.
   Status listen(std::uint16_t port);
 
-  // Each waits until all of them are there, or the deadline; the second one only for ranks that are still connected,
-  // which it first asks to exchange.
+  // Waits for the reports of all ranks.
   void gather_reports(Deadline deadline);
+  // Asks the ranks that are still connected to exchange, and waits for their second reports.
   void gather_exchanges(Deadline deadline);
 
   // Sends it to all that gave a report. The port is free before any rank receives it. Waits for the others to end their

@@ -140,7 +140,7 @@ void add_libraries(CheckReport& report, const Environment& environment) {
     report.nccl_version = (*nccl)->version > 0 ? nccl::version_text((*nccl)->version) : "unknown version";
     report.nccl_path = (*nccl)->path;
   } else if (environment.has("SLURM_BOOTSTRAP_NCCL") || nccl.error().code == ErrorCode::kUnsupported) {
-    report.nccl_trouble = nccl.error().message;  // else there is none, and the user named none
+    report.nccl_trouble = nccl.error().message;  // else there is no NCCL, and the user named none
   }
   report.openmp_threads = text_of(environment, "OMP_NUM_THREADS");
 }
@@ -220,7 +220,7 @@ void add_plugin(CheckReport& report, const LocalPlugin& found) {
       found.path.empty() ? cat({"no line of ", found.plugstack, " loads spank_bootstrap.so"}) : found.trouble;
 }
 
-// As bootstrap_version() answers it: 10203 is "1.2.3".
+// What bootstrap_version() returns: 10203 is "1.2.3".
 std::string version_text(int version) {
   return cat(
       {std::to_string(version / 10000), ".", std::to_string(version / 100 % 100), ".", std::to_string(version % 100)});

@@ -83,7 +83,7 @@ void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own,
   if (!findings.reports[0]) (findings.reports[0] = own)->reach = Reach::kUnreachable;
   const auto table = judge_step(findings);
   const bool is_well = !session.judges || table.worst() != CheckResult::kFailed;
-  if (session.show) session.show(table, findings);
+  session.show(table, findings);
   if (!is_well) sleep_for(kTravelTimeOfTable);
   server.send_verdict(is_well ? kWell : "verdict 1", in(kParting));
 }

@@ -54,8 +54,8 @@ struct CheckSession {
   // opened where a program follows.
   bool leaves_exchange = false;
   bool judges = true;  // else all is well where the ranks meet
-  std::function<void(const CheckTable&, const CheckFindings&)> show =
-      nullptr;  // called on rank 0 alone, by a thread, before any rank receives the verdict
+  // On rank 0 alone, in a thread, before any rank receives the verdict.
+  std::function<void(const CheckTable&, const CheckFindings&)> show;
 };
 
 // True if nothing failed; the same on all ranks that rank 0 reaches. A rank that cannot reach rank 0 prints one

@@ -51,17 +51,9 @@ Result<std::vector<SocketAddress>> look_up(const std::string& name, std::uint16_
 
 std::string SocketAddress::text() const { return text_of(pointer_to(storage), size); }
 
-int milliseconds_until(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Deadline::clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-}
-
 Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_t port, Deadline deadline) {
-  using Found = Result<std::vector<SocketAddress>>;
-  auto found = call_with_deadline<Found>(
+  return call_with_deadline<std::vector<SocketAddress>>(
       "the resolver", [name, port] { return look_up(name, port); }, deadline);
-  if (!found) return fail(found.error());
-  return std::move(*found);
 }
 
 Descriptor connect_to(const SocketAddress& address, Deadline deadline) {

@@ -22,9 +22,6 @@ struct SocketAddress {
   std::string text() const;  // "10.1.0.1"
 };
 
-// Milliseconds for poll(2); 0 when it has passed.
-int milliseconds_until(Deadline deadline);
-
 // Asks the system's resolver, which has no deadline, in a thread that goes on alone after ours. At least one address;
 // the error is the reason alone.
 Result<std::vector<SocketAddress>> resolve(const std::string& name, std::uint16_t port, Deadline deadline);
@@ -43,7 +40,7 @@ bool send_all(const Descriptor& socket, std::string_view text, Deadline deadline
 
 inline constexpr std::size_t kMaxLine = 20480;
 
-// Takes the first whole line out of what has arrived, without its line feed. Nothing: there is none yet.
+// Takes the first whole line from what has arrived, without its line feed. Nothing: no line is whole yet.
 std::optional<std::string> take_line(std::string& received);
 
 // Returns the next line; `received` keeps the bytes after it. Nothing if the other side has ended the connection, the

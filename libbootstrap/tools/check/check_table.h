@@ -21,7 +21,7 @@ struct CheckFindings {
   StepId id;
   Layout layout;
   std::vector<std::optional<CheckReport>> reports;  // by rank; nothing: no answer
-  std::uint64_t waited_ms = 0;                      // until all answered, or in vain
+  std::uint64_t waited_ms = 0;                      // for the reports
   std::map<Rank, std::string> other_versions;       // ranks whose reports cannot be read, and their version
   std::string port_trouble;                         // why rank 0 could not listen on MASTER_PORT; empty: it could
 

@@ -225,7 +225,7 @@ def test_a_node_that_is_cut_off_is_named_by_both_sides(cluster, tmp_path):
     assert rows["ranks"]["result"] == "FAILED" and rows["ranks"]["ranks"] == [2, 3], rows
 
 
-def test_whoever_else_comes_is_turned_away(cluster):
+def test_a_stranger_that_connects_is_refused(cluster):
     options = programs(cluster, "intruder", f"0-2 {COMMAND} check --json",
                        f"3 python3 /home/alice/intrude.py {COMMAND} check")
     done = check(cluster, "--mpi=pmix", *CPU, *options, program=())

@@ -47,7 +47,7 @@ class Survey {
   }
 
   // The different values of a text of the reports; the most frequent first, of equally frequent ones that of the lower
-  // rank. Reports for which `value_of` answers nothing are left out.
+  // rank. Reports without such a text are left out.
   template <class ValueOf>
   std::vector<Variant> variants(ValueOf value_of) const {
     std::vector<std::string> values;
