@@ -3,15 +3,16 @@
 import os
 import select
 import time
+from contextlib import suppress
 
 SIGKILL = 9
 
 
 class Child:
-    """A copy of this process that calls `work` with the descriptor of its output. It may wait in the kernel for ever:
-    this process goes on. It has a process group of its own, so that what it starts ends with it."""
+    """A program that is found in PATH; its standard error is a part of the output, or goes nowhere. It may wait in the kernel for
+    ever: this process goes on. It has a process group of its own, so that what it starts ends with it."""
 
-    def __init__(self, work, most):
+    def __init__(self, words, joins_errors=False, most=65536, environment=None):
         self.pid, self.parts, self.left = 0, [], most
         try:
             self.output, output = os.pipe()
@@ -21,8 +22,11 @@ class Child:
         if self.pid == 0:
             try:
                 os.setpgid(0, 0)
-                work(output)
-                os._exit(0)
+                nothing = os.open("/dev/null", os.O_RDWR)
+                os.dup2(nothing, 0)
+                os.dup2(output, 1)
+                os.dup2(output if joins_errors else nothing, 2)
+                os.execvpe(words[0], words, os.environ if environment is None else environment)
             finally:
                 os._exit(127)  # as in shells
         os.close(output)
@@ -38,40 +42,23 @@ class Child:
 
     def end(self, seconds=0):
         """Its exit status. None where a signal ended it, or it has not ended in time: then it is killed."""
-        if self.pid:
-            os.close(self.output)
+        if not self.pid:
+            return None
+        os.close(self.output)
         deadline = time.monotonic() + seconds
-        while self.pid:
+        while True:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             if ended:
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
             if time.monotonic() >= deadline:
-                self.kill()
                 break
             time.sleep(0.005)
-        return None
-
-    def kill(self):
         for pid in (-self.pid, self.pid):  # it may have no group yet
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, SIGKILL)
-            except ProcessLookupError:
-                pass
         # A process that waits for a dead file system does not end, and is left to init.
         os.waitpid(self.pid, os.WNOHANG)
-
-
-def start_program(words, joins_errors=False, most=65536, environment=None):
-    """A program that is found in PATH; its standard error is a part of the output, or goes nowhere."""
-
-    def become(output):
-        nothing = os.open("/dev/null", os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(output if joins_errors else nothing, 2)
-        os.execvpe(words[0], words, os.environ if environment is None else environment)
-
-    return Child(become, most)
+        return None
 
 
 def read_all(children, seconds):
@@ -97,7 +84,7 @@ def read_all(children, seconds):
 def output_of(words, seconds, **more):
     """What a program prints within this time, and its exit status or None."""
     deadline = time.monotonic() + seconds
-    child = start_program(words, **more)
+    child = Child(words, **more)
     read_all([child], seconds)
     status = child.end(deadline - time.monotonic())
     return child.text(), status

@@ -104,7 +104,7 @@ class Finder:
     def add_ended(self):
         ended = self.in_phase("ended")
         left = len(self.ranks) - len(ended)
-        self.add("ended", ended, f"has ended; {counted(left, 'rank')} {'is' if left == 1 else 'are'} there")
+        self.add("ended", ended, f"has ended; {counted(left, 'rank')} {'is' if left == 1 else 'are'} left")
 
     def add_launchers(self):
         launchers = self.in_phase("launcher_only")

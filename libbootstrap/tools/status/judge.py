@@ -81,7 +81,7 @@ def add_absent(state, tasks, ranks, also):
     has_workers = any(rank.rank != rank.task or rank.world_size > tasks for rank in ranks)
     size = max([tasks] + [rank.world_size for rank in ranks if has_workers])
     if size > max(tasks, len(ranks) + MAX_ABSENT):
-        also.append(f"a launcher counts {size} ranks, of which {len(ranks)} {'is' if len(ranks) == 1 else 'are'} there; the others "
+        also.append(f"a launcher counts {size} ranks, of which {len(ranks)} {'runs' if len(ranks) == 1 else 'run'}; the others "
                     "are left out here")
         size = tasks
     seen = {rank.rank for rank in ranks}

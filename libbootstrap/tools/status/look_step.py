@@ -5,7 +5,7 @@ import re
 import signal
 from contextlib import suppress
 
-from children import read_all, start_program
+from children import Child, read_all
 from plain_text import printable
 from records import StepState
 from step_choice import LOOK_NAME, Refusal, ask_slurm, environment_for_slurm
@@ -46,18 +46,6 @@ def cancel(slurm, step, sruns):
                 ask_slurm(slurm.scancel, look, seconds=CANCEL_LIMIT)
 
 
-def add_gpus(state):
-    """A process of a rank has an id of this node only."""
-    ranks = {(rank.node, str(rank.pid)): rank for rank in state.ranks}
-    for node in state.nodes:
-        for line in node.gpus:
-            words = line.split(" ")
-            rank = ranks.get((node.node, words[0]))
-            if rank and len(words) == 4:
-                rank.gpus += f"{', ' if rank.gpus else ''}{words[1]} ({words[2]} %)"
-                rank.gpu_ids.append(words[3])
-
-
 def look_at_step(slurm, step, what="-", py_spy=""):
     """`what`: "ras" asks NCCL's, too, and "where" reads environments alone. `py_spy`: its path; empty: no stacks."""
     state, sruns, wanted = StepState(), [], []
@@ -65,7 +53,7 @@ def look_at_step(slurm, step, what="-", py_spy=""):
         nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
         wanted += nodes
         words = srun_words(slurm, step, part, len(nodes), what, py_spy)
-        sruns.append(start_program(words, joins_errors=True, most=MAX_OUTPUT, environment=environment_for_slurm()))
+        sruns.append(Child(words, joins_errors=True, most=MAX_OUTPUT, environment=environment_for_slurm()))
     if not read_all(sruns, LOOK_LIMIT):
         cancel(slurm, step, sruns)
     for srun in sruns:
@@ -76,5 +64,4 @@ def look_at_step(slurm, step, what="-", py_spy=""):
                 state.complaint = printable(line[:MAX_COMPLAINT])
     answered = {node.node for node in state.nodes}
     state.silent_nodes = [node for node in wanted if node not in answered]
-    add_gpus(state)
     return state

@@ -3,12 +3,13 @@
 import os
 import time
 
-from children import read_all, start_program
+from children import Child, read_all
 from find_ranks import is_python
 from plain_text import number_in, printable
 
 OWN_CODE = "* "  # in front of a frame of the user's own code
 STACK_LIMIT = 2  # seconds
+MAX_DUMPS = 16  # at once, since each takes memory of the job
 MAX_FRAMES = 24
 MAX_FRAME = 400
 MAX_RAS = 64 << 10  # bytes
@@ -18,16 +19,19 @@ FIRST_WITH_RAS = (2, 24, 0)
 CRASHES = (((2, 29, 2), "NVIDIA/nccl issue 1762"), ((2, 30, 0), "NVIDIA/nccl issue 2346"))
 
 
-def parse_gpu_use(gpus, processes):
-    """"PID INDEX PERCENT UUID" for each process on each GPU. `gpus`: lines of UUID, INDEX, PERCENT; `processes`: of PID,
-    UUID."""
+def add_gpus(ranks, gpus, processes):
+    """By the lines of nvidia-smi. `gpus`: UUID, INDEX, PERCENT; `processes`: PID, UUID."""
 
     def rows(text, width):
         cells = ([cell.strip() for cell in line.split(",")] for line in text.split("\n"))
         return [row for row in cells if len(row) == width]
 
-    return [f"{pid} {index} {percent} {uuid}" for pid, used in rows(processes, 2) for uuid, index, percent in rows(gpus, 3)
-            if uuid == used]
+    of_pid = {str(rank.pid): rank for rank in ranks}
+    for pid, used in rows(processes, 2):
+        for uuid, index, percent in rows(gpus, 3):
+            if uuid == used and pid in of_pid:
+                of_pid[pid].gpus += f"{', ' if of_pid[pid].gpus else ''}{index} ({percent} %)"
+                of_pid[pid].gpu_ids.append(uuid)
 
 
 def short_frame(frame):
@@ -61,25 +65,26 @@ def explain_stack_failure(output, node):
     return f"py-spy shows no stack on {node}: {reason or 'it did not answer within 2 s'}"
 
 
-def add_stacks(ranks, py_spy):
+def add_stacks(ranks, py_spy, seconds):
     """Runs `py-spy dump --nonblocking`, which reads the memory of the process and does not stop it. For processes whose
     program is a Python."""
-    dumps = []
-    for rank in ranks:
-        rank.stack_trouble = ""
-        if not (is_python(rank.program) or rank.program.endswith(".py") or rank.framework):
-            continue
-        if not os.access(py_spy, os.X_OK):
+    deadline = time.monotonic() + seconds
+    ranks = [rank for rank in ranks if is_python(rank.program) or rank.program.endswith(".py") or rank.framework]
+    if not os.access(py_spy, os.X_OK):
+        for rank in ranks:
             rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"
-            continue
-        words = [py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(rank.pid)]
-        dumps.append((rank, start_program(words, joins_errors=True)))
-    read_all([dump for _, dump in dumps], STACK_LIMIT)
-    for rank, dump in dumps:
-        dump.end()
-        rank.stack = parse_stack(dump.text())
-        if not rank.stack:
-            rank.stack_trouble = explain_stack_failure(dump.text(), rank.node)
+        return
+    for rank in ranks:
+        rank.stack_trouble = explain_stack_failure("the other tasks of its node took all the time", rank.node)
+    while ranks and time.monotonic() < deadline:
+        some, ranks = ranks[:MAX_DUMPS], ranks[MAX_DUMPS:]
+        dumps = [Child([py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(rank.pid)], joins_errors=True)
+                 for rank in some]
+        read_all(dumps, min(STACK_LIMIT, deadline - time.monotonic()))
+        for rank, dump in zip(some, dumps):
+            dump.end()
+            rank.stack = parse_stack(dump.text())
+            rank.stack_trouble = "" if rank.stack else explain_stack_failure(dump.text(), rank.node)
 
 
 def refuse_ras(version, port):

@@ -1,4 +1,4 @@
-"""Reads the processes of one task in /proc. A call may wait in the kernel: call it in a process that can be abandoned."""
+"""Reads the processes of one task in /proc. A call may wait in the kernel: call it in a thread that can be abandoned."""
 # SPDX-License-Identifier: Apache-2.0
 import itertools
 import os
@@ -195,8 +195,8 @@ def add_wait(rank):
         rank.waits_in = describe_call(rank.pid) or rank.waits_in
 
 
-def add_libraries(rank):
-    rank.framework, nccl = framework_in(read_lines(rank.pid, "maps")), nccl_in(read_lines(rank.pid, "maps"))
+def add_nccl(rank):
+    nccl = nccl_in(read_lines(rank.pid, "maps"))
     if nccl:
         rank.nccl_file, rank.nccl_version = nccl.file, nccl.version
         # `map_files` would open a file of the task. Its memory has the same bytes, with the build id in the first page.
@@ -281,7 +281,8 @@ def look_at_rank(task, processes, tree, before, task_sockets):
     if rank.state != "Z":
         rank.unread = why_unread(main.pid, main.name)
     if has_memory(rank):
-        add_libraries(rank)
+        rank.framework = main.framework
+        add_nccl(rank)
         add_environment(rank)
     return rank
 
@@ -311,13 +312,11 @@ def task_at(node, pid, rank, local_rank):
     return make_rank(rank=rank, task=rank, local_rank=local_rank, node=node, pid=pid)
 
 
-def find_tasks_by_environment(job, step, node):
-    """The tasks of a step on this node by their environment, where Slurm has no list."""
-    tasks = []
+def find_tasks_by_environment(tasks, job, step, node):
+    """Adds the tasks of a step on this node by their environment, where Slurm has no list."""
     for pid in numbers_in("/proc", MAX_PIDS):
         variables = read_environ(pid)
         names = ("SLURM_TASK_PID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURMD_NODENAME")
         if [variables.get(name) for name in names] == [pid, job, step, node]:
             rank, local_rank = (rank_in(variables.get(name, "")) or 0 for name in ("SLURM_PROCID", "SLURM_LOCALID"))
             tasks.append(task_at(node, int(pid), rank, local_rank))
-    return tasks

@@ -55,7 +55,6 @@ RANK = {
 NODE = {
     "node": "",
     "ras": [""],  # lines of NCCL's RAS, or why there are none
-    "gpus": [""],  # "PID INDEX PERCENT UUID", by nvidia-smi
 }
 
 

@@ -11,7 +11,7 @@ from plain_text import counted, number_in, printable, quoted
 ASK_LIMIT = 4  # seconds
 MAX_LISTED = 8
 STEP_FORMAT = "StepId=%i NodeList=%N Tasks=%A Name=%j Network="  # of squeue -s, as scontrol writes it
-OWN_NAMES = "slurm-bootstrap-"  # begin of the names of our own steps, which are none to look at
+OWN_NAMES = "slurm-bootstrap-"  # our own steps have names that begin so; they are not looked at
 LOOK_NAME = OWN_NAMES + "status"
 
 # Absolute paths on this host, that of this command first.
@@ -108,7 +108,7 @@ def parse_jobs(text):
 
 
 def parse_steps(text):
-    """The lines of `scontrol -o show step`, but for those of steps that are none to look at."""
+    """The lines of `scontrol -o show step`, without the extern step and our own."""
     found = re.findall(r"^StepId=([^. ]*)\.(\S*) .*?NodeList=(\S*) .*?Tasks=(\d{1,9}) Name=(.*?) Network=(?:.* SrunHost:Pid=(\S+))?",
                        text, re.M)
     steps = [StepLine(job, step, int(tasks), nodes, name, srun) for job, step, nodes, tasks, name, srun in dict.fromkeys(found)]
@@ -153,7 +153,7 @@ def choose_step(steps, job, step):
     choice = [one for one in steps if one.step == step] if step else [one for one in steps if one.tasks > 1] or steps
     if not choice:
         raise NotRunning(f"{whose} no running step {step}; running: {list_of(steps)}")
-    # The step of a batch script is there beside the steps that the script starts.
+    # A batch script is a step, too, beside the one that it has started.
     if len(choice) == 2 and choice[0].job == choice[1].job and choice[0].tasks == choice[1].tasks == 1:
         choice = [one for one in choice if one.step != "batch"]
     if len({one.id for one in choice}) > 1:

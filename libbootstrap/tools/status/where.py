@@ -101,7 +101,7 @@ def find_place(slurm, job, name, rank, number):
     if rank is None:
         host, port = (values.get(name) or values.get(f"PET_{name}", "") for name in ("MASTER_ADDR", "MASTER_PORT"))
         if not host or number_in(port, 0xffff) is None:
-            raise Refusal(f"step {step.name} has no MASTER_ADDR and MASTER_PORT that are of use")
+            raise Refusal(f"step {step.name} has no usable MASTER_ADDR and MASTER_PORT")
         return step, 0, host, int(port)
     ports = [port for port in values.get("BOOTSTRAP_PORTS", "").split(",") if port.isdigit()]
     if len(ports) < number:

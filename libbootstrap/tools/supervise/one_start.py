@@ -8,7 +8,7 @@ import time
 from collections import namedtuple
 from contextlib import suppress
 
-from children import start_program
+from children import Child
 from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm
 
 END_OF_SRUN = 1  # seconds
@@ -87,7 +87,7 @@ class Start:
         host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
         node = next((node for node in nodes if node != host), None)
         if host and node:
-            self.guard = start_program(
+            self.guard = Child(
                 [slurm.srun, "--quiet", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0",
                  "--gres=none", "--mpi=none", "--cpu-bind=none", "--input=none", f"--job-name={OWN_NAMES}guard",
                  "sh", "-c", GUARD, slurm.scontrol, slurm.scancel, host, job], environment=environment_for_slurm())

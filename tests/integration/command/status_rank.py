@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank that needs no package: status_rank.py FOLDER [undumpable | LIBNCCL]; ends with 7 when FOLDER/end is there.
+"""A rank that needs no package: status_rank.py FOLDER [undumpable | LIBNCCL]; ends with 7 when FOLDER/end exists.
 
 With a library it maps that, and rank 0 answers as NCCL's RAS does.
 """

@@ -200,7 +200,7 @@ def test_a_cpp_world_with_one_rank_missing(site):
     with running(site, "cpp", "--bootstrap=on", *FOUR, probe, "--rounds", "2", "--victim", "2", "--fault", "exit", "--before", "1",
                  "--timeout", "60000", env={"SLURM_BOOTSTRAP_GRACE": "off"}) as step:
         wait_for(lambda: "ended" in phases(site, step))
-        seen("C++", step.look(), r"rank 2 \(node002, local rank 0\) has ended; 3 ranks are there")
+        seen("C++", step.look(), r"rank 2 \(node002, local rank 0\) has ended; 3 ranks are left")
 
 
 def test_a_jax_world(site, environments):

@@ -103,23 +103,23 @@ STACK = ["all_reduce (torch/x.py:7)", "* main (train.py:20)"]
     ({number: {"stack": STACK if number != 5 else ["barrier (torch/x.py:9)", "* main (train.py:14)"]} for number in range(8)},
      ODD + maybe("it", "differs: in barrier, called by main (train.py:14); the others in all_reduce, called by main (train.py:20)")),
 ])  # fmt: skip
-def test_what_several_ranks_show_together(changes, line):
+def test_the_first_line_compares_the_ranks(changes, line):
     assert first_line(healthy(changes)) == line
 
 
 def test_an_ended_rank():
     state = healthy()
     del state.ranks[3]
-    assert first_line(state) == "rank 3 (node001, local rank 3) has ended; 7 ranks are there"
+    assert first_line(state) == "rank 3 (node001, local rank 3) has ended; 7 ranks are left"
     del state.ranks[3:]
-    assert first_line(state) == "ranks 3-7 (node001, node002) have ended; 3 ranks are there"
+    assert first_line(state) == "ranks 3-7 (node001, node002) have ended; 3 ranks are left"
 
 
-@pytest.mark.parametrize("size, ranks, line", [(12, 12, "ranks 8-11 have ended; 8 ranks are there"), (1 << 20, 8, "all 8 ranks run alike")])
+@pytest.mark.parametrize("size, ranks, line", [(12, 12, "ranks 8-11 have ended; 8 ranks are left"), (1 << 20, 8, "all 8 ranks run alike")])
 def test_ranks_that_only_a_launcher_counts(size, ranks, line):
     judgement = judge(healthy({5: {"world_size": size}}))
     assert (len(judgement.ranks), judgement.findings[0].sentence) == (ranks, line)
-    assert judgement.also == ([] if ranks > RANKS else [f"a launcher counts {size} ranks, of which 8 are there; the others are left out here"])
+    assert judgement.also == ([] if ranks > RANKS else [f"a launcher counts {size} ranks, of which 8 run; the others are left out here"])
 
 
 class Counted(list):
@@ -160,7 +160,7 @@ def test_numbers_of_several_worlds():
     assert [rank.rank for rank in judgement.ranks] == list(range(RANKS)) and judgement.also
 
 
-def test_what_is_seen_as_well():
+def test_notes_on_gpus_cores_and_libraries():
     changes = {number: {"nccl_build": "aa"} for number in range(RANKS)}
     changes[0]["gpu_ids"] = changes[1]["gpu_ids"] = changes[4]["gpu_ids"] = ["GPU-1"]
     changes[2]["cores"] = changes[3]["cores"] = "7"
@@ -203,7 +203,7 @@ def test_a_range_of_memory_has_each_unit(most, cell):
     assert range_of(ranks, "memory_kib", write_memory) == cell
 
 
-def test_for_how_long_only_where_two_looks_agree():
+def test_a_duration_needs_two_looks_that_agree():
     stopped, since, sentences = {5: {"state": "T"}}, {}, []
     for changes, now in ((stopped, 0), (stopped, 12), ({}, 20), (stopped, 30)):
         judgement = judge(healthy(changes))

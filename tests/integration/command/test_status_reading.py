@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -15,11 +16,13 @@ from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 import node_look  # noqa: E402
+import other_tools  # noqa: E402
 import step_choice  # noqa: E402
+from children import Child  # noqa: E402
 from find_ranks import Launchers, find_ranks  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import parse_task_list  # noqa: E402
-from other_tools import add_stacks, explain_stack_failure, parse_gpu_use, parse_stack, refuse_ras  # noqa: E402
+from other_tools import add_gpus, add_stacks, explain_stack_failure, parse_stack, refuse_ras  # noqa: E402
 from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
 from plain_text import quoted  # noqa: E402
 from read_task import read_lines, task_at  # noqa: E402
@@ -90,7 +93,7 @@ def test_the_program_below_shells():
     assert (rank.main, len(rank.members), rank.chain, rank.is_launcher) == (2, 4, "bash, numactl, python3", False)
 
 
-def test_only_a_shell():
+def test_a_task_that_runs_only_a_shell():
     assert find_ranks([process(1, 0, "bash-5.2")], LAUNCHERS)[0].is_launcher
     asleep, = find_ranks([process(1, 0, "bash"), process(2, 1, "sleep")], LAUNCHERS)
     assert (asleep.main, asleep.is_launcher) == (1, False) and not find_ranks([], LAUNCHERS)
@@ -107,7 +110,7 @@ def test_workers_of_torchrun_are_the_ranks(agent):
 
 @pytest.mark.parametrize("words", ["python3 -c torchrun", "python3 - torchrun", "python3 torch.distributed.run", "python3 -W torchrun x.py",
                                    "map-1", "swift-5.9"])
-def test_names_of_launchers_that_are_none(words):
+def test_a_name_like_that_of_a_launcher_is_no_launcher(words):
     assert not find_ranks([process(1, 0, words)], LAUNCHERS)[0].is_launcher
 
 
@@ -140,14 +143,14 @@ def test_the_workers_of_a_task_are_dumped_at_once(tmp_path):
     py_spy.write_text(PY_SPY)
     py_spy.chmod(0o755)
     ranks = [make_rank(pid=pid, program="python3") for pid in (1, 2)]
-    add_stacks(ranks, str(py_spy))
+    add_stacks(ranks, str(py_spy), 60)
     assert [(rank.stack, rank.stack_trouble) for rank in ranks] == [(["* main (train.py:9)"], "")] * 2
 
 
 def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
     given, look = [], 0.1
     for name, value in (("find_tasks", lambda *_: [task_at("node001", 12, 0, 0)]), ("LOOK_LIMIT", look),
-                        ("look_at_tasks", lambda *_: time.sleep(60)), ("write_all", lambda *_: None),
+                        ("look_at_task", lambda *_: time.sleep(60)), ("write_all", lambda *_: None),
                         ("ask_ras", lambda ranks, node, seconds: given.append(seconds) or [])):
         monkeypatch.setattr(node_look, name, value)
     for name, value in (("SLURMD_NODENAME", "node001"), ("SLURM_NODEID", "0")):
@@ -158,73 +161,72 @@ def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
 
 @pytest.fixture
 def crowded(monkeypatch):
-    """The looking process of a node with 128 tasks, all of them one process; and a number for each child that it starts."""
-    numbers, start_look = [], node_look.start_look
-
-    def count(work):
-        numbers.append(len(numbers))
-        return start_look(work)
-
+    """A node with 128 tasks, all of them one process; and an event that the end of the test sets."""
+    released = threading.Event()
     with subprocess.Popen(["sleep", "600"]) as program:
         tasks = [task_at("node001", program.pid, rank, rank) for rank in range(128)]
-        for name, value in (("find_tasks", lambda *_: tasks), ("start_look", count), ("LIFETIME", 120), ("LOOK_LIMIT", 60)):
+        for name, value in (("find_tasks", lambda *_: tasks), ("LOOK_LIMIT", 60)):
             monkeypatch.setattr(node_look, name, value)
         monkeypatch.setenv("SLURMD_NODENAME", "node001")
-        yield numbers
+        yield released
+        released.set()
         program.kill()
 
 
-def ranks_of_look(capfd, py_spy="-"):
-    node_look.main("", "", "", "12", "0", "0", "-", "scontrol", py_spy)
+def ranks_of_look(capfd):
+    node_look.main("", "", "", "12", "0", "0", "-", "scontrol", "-")
     state = StepState()
     assert not state.add_lines(capfd.readouterr().out)
-    return {rank.rank: rank for rank in state.ranks}
+    assert [rank.rank for rank in state.ranks] == list(range(128))
+    return state.ranks
 
 
-@pytest.mark.parametrize("py_spy, most", [("-", 32), ("/nonexistent/py-spy", 16)])
-def test_a_node_of_many_tasks_has_few_looking_processes(crowded, capfd, py_spy, most):
-    ranks = ranks_of_look(capfd, py_spy)
-    assert list(ranks) == list(range(128)) and not any(rank.unread for rank in ranks.values())
-    assert all(rank.program == "sleep" and rank.memory_kib for rank in ranks.values())
-    assert len(crowded) == most  # each of them lives for the whole look
-
-
-def test_a_child_that_waits_too_long_gives_its_other_tasks_to_another(crowded, capfd, monkeypatch, tmp_path):
-    """No test can lock the memory of a process."""
-    begin, held = node_look.begin_look, tmp_path / "held"
-
-    def wait_at_40(task):
-        if task.rank == 40:
-            held.write_text(str(os.getpid()))
-            time.sleep(60)
-        return begin(task)
-
-    for name, value in (("begin_look", wait_at_40), ("is_held", lambda pid: pid == int(held.read_text())), ("LOOK_LIMIT", 8)):
-        monkeypatch.setattr(node_look, name, value)
+def test_one_process_looks_at_all_tasks_of_a_node(crowded, capfd, monkeypatch):
+    children, threads = [], threading.active_count()
+    monkeypatch.setattr(node_look, "Child", lambda words: children.append(words[0]) or Child(words))
     ranks = ranks_of_look(capfd)
-    assert list(ranks) == list(range(128)) and len(crowded) == 33
-    assert {rank.rank: rank.unread for rank in ranks.values() if rank.unread} == {40: node_look.NO_ANSWER}
+    assert all(rank.program == "sleep" and rank.memory_kib and not rank.unread for rank in ranks)
+    assert children == ["nvidia-smi"] * 2 and threading.active_count() == threads
 
 
-def test_what_no_memory_is_needed_for_is_known_of_all_tasks(crowded, capfd, monkeypatch):
-    monkeypatch.setattr(node_look, "begin_look", lambda task: time.sleep(60))  # also in the child that takes over
+def test_a_task_that_cannot_be_read_keeps_no_other_waiting(crowded, capfd, monkeypatch):
+    begin = node_look.begin_look
+    monkeypatch.setattr(node_look, "begin_look", lambda task: begin(task) if task.rank != 40 else crowded.wait(60))
+    monkeypatch.setattr(node_look, "LOOK_LIMIT", 8)
+    assert {rank.rank: rank.unread for rank in ranks_of_look(capfd) if rank.unread} == {40: node_look.NO_ANSWER}
+
+
+def test_a_task_whose_memory_cannot_be_read_is_shown_with_its_program(crowded, capfd, monkeypatch):
+    monkeypatch.setattr(node_look, "begin_look", lambda task: crowded.wait(60))
     monkeypatch.setattr(node_look, "LOOK_LIMIT", 4)
-    ranks = ranks_of_look(capfd)
-    assert all(rank.program == "sleep" and rank.unread == node_look.NO_ANSWER for rank in ranks.values()) and len(ranks) == 128
+    assert {(rank.program, rank.unread) for rank in ranks_of_look(capfd)} == {("sleep", node_look.NO_ANSWER)}
 
 
-def test_a_stack_that_had_no_turn_has_its_reason(crowded, capfd, monkeypatch):
-    monkeypatch.setattr(node_look, "add_stacks", lambda ranks, py_spy: time.sleep(60))
-    monkeypatch.setattr(node_look, "LOOK_LIMIT", 4)
-    ranks = ranks_of_look(capfd, "py-spy")
-    reasons = [rank.stack_trouble.partition(": ")[2] for rank in ranks.values()]
-    assert reasons == ["it did not answer within 2 s"] * 16 + ["the other tasks of its node took all the time"] * 112
+def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, capfd, monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def start_some(thread):
+        if len(started) == 20:
+            raise RuntimeError("can't start new thread")
+        started.append(start(thread))
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    assert [rank.unread for rank in ranks_of_look(capfd)] == [""] * 20 + [node_look.NO_ANSWER] * 108
+
+
+def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeypatch):
+    reads, ranks = [], [make_rank(pid=1, program="python3", node="node001") for _ in range(40)]
+    monkeypatch.setattr(other_tools, "read_all", lambda dumps, seconds: reads.append(len(dumps)))
+    add_stacks(ranks, "/bin/true", 60)
+    assert reads == [16, 16, 8] and {rank.stack_trouble.partition(": ")[2] for rank in ranks} == {"it did not answer within 2 s"}
+    add_stacks(ranks, "/bin/true", 0)
+    assert len(reads) == 3 and {rank.stack_trouble.partition(": ")[2] for rank in ranks} == {"the other tasks of its node took all the time"}
 
 
 def test_a_defect_costs_its_own_task_alone(crowded, capfd, monkeypatch):
     begin = node_look.begin_look
     monkeypatch.setattr(node_look, "begin_look", lambda task: begin(task) if task.rank != 40 else 1 / 0)
-    unread = {number: rank.unread for number, rank in ranks_of_look(capfd).items() if rank.unread}
+    unread = {rank.rank: rank.unread for rank in ranks_of_look(capfd) if rank.unread}
     assert unread == {40: "the look at it failed: ZeroDivisionError('division by zero')"}
 
 
@@ -239,14 +241,17 @@ def test_lines_of_proc_are_read_one_after_the_other(monkeypatch):
 
 
 def test_processes_of_nvidia_smi():
-    assert parse_gpu_use("GPU-1, 0, 87\nGPU-2, 1, [N/A]\n", "4711, GPU-2\n12, GPU-1\n13, GPU-9\n") == ["4711 1 [N/A] GPU-2", "12 0 87 GPU-1"]
-    assert parse_gpu_use("NVIDIA-SMI has failed, a, b\n", "No devices were found\n") == []
+    ranks = [make_rank(pid=pid) for pid in (12, 4711, 13)]
+    add_gpus(ranks, "GPU-1, 0, 87\nGPU-2, 1, [N/A]\n", "4711, GPU-2\n12, GPU-1\n4711, GPU-1\n13, GPU-9\n14, GPU-1\n")
+    add_gpus(ranks, "NVIDIA-SMI has failed, a, b\n", "No devices were found\n")
+    assert [(rank.gpus, rank.gpu_ids) for rank in ranks] == [
+        ("0 (87 %)", ["GPU-1"]), ("1 ([N/A] %), 0 (87 %)", ["GPU-2", "GPU-1"]), ("", [])]
 
 
 @pytest.mark.parametrize("version, says", [("2.26.5", "NVIDIA/nccl issue 1762"), ("2.29.7", "NVIDIA/nccl issue 2346"),
                                            ("2.23.4", "has no RAS"), ("", "ncclras --port 28028"), ("2.30.3", ""), ("2.30.3-1", ""),
                                            ("2.28.9-1+cuda12.9", "NVIDIA/nccl issue 1762")])
-def test_releases_that_crash_are_not_asked(version, says):
+def test_releases_of_nccl_that_crash_are_not_asked(version, says):
     refusal = refuse_ras(version, 28028)
     assert says in refusal and bool(refusal) == bool(says)
 
@@ -340,8 +345,8 @@ def state_of(lines):
     return state
 
 
-def test_records_come_back_as_they_were_in_any_order():
-    node = make_record(NODE, {"node": "node001", "ras": ["line 1", "line 2"], "gpus": ["4711 0 99 GPU-1"]})
+def test_records_arrive_unchanged_in_any_order():
+    node = make_record(NODE, {"node": "node001", "ras": ["line 1", "line 2"]})
     ones, others = (record_lines("rank", full(pid), pid).splitlines() for pid in (4711, 12))
     assert len(ones) > 1 and max(map(len, ones)) < 1000, "srun may mix longer lines"
     mixed = [line for pair in zip(ones, others) for line in pair]
@@ -350,7 +355,7 @@ def test_records_come_back_as_they_were_in_any_order():
     assert not state_of(ones[:-1]).ranks, "a rank counts when it is whole"
 
 
-def test_what_others_write_is_harmless():
+def test_lines_of_other_processes_are_no_records():
     assert all(StepState().add_lines(line) for line in ("srun: error: x", "status", "status rank", "status rank a 1", "status step a 1 . {}"))
     broken = ["status rank n 1 . {", "status rank n 1 . [1]", "status rank n 1 . 7", 'status rank n 1 . {"rank": 4294967295}',
               "status rank n 1 . " + "[" * 100000, *["status rank n 1 + 1"] * 5000]
@@ -378,7 +383,7 @@ def test_a_text_of_others_is_short():
 
 
 @pytest.mark.parametrize("text", ["caf\u00e9", "\x7f", "a\n", "\udce9", "\u0661"], ids=ascii)
-def test_what_is_not_ascii_is_not_printed(text):
+def test_text_that_is_not_ascii_is_escaped(text):
     rank = make_rank(program=text, stack=["a", text])
     assert (rank.program, rank.stack) == (quoted(text), ["a", quoted(text)]) and quoted(text) != text
 
