@@ -234,20 +234,10 @@ void add_library(CheckReport& report) {
   if (version != nullptr) report.library = version_text(version());
 }
 
-// The Python of the active environment, else python3 of PATH.
-std::string python_of(const Environment& environment) {
-  for (const auto* const name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const auto prefix = environment.get(name);
-    auto path = cat({prefix.value_or(""), "/bin/python3"});
-    if (prefix && ::access(path.c_str(), X_OK) == 0) return path;
-  }
-  return "python3";
-}
-
 // They run while this process looks at other things.
-std::vector<Descriptor> start_programs(const Environment& environment) {
+std::vector<Descriptor> start_programs() {
   std::vector<Descriptor> programs;
-  programs.push_back(start_program({python_of(environment), "-c", kFrameworksScript}));
+  programs.push_back(start_program({"python3", "-c", kFrameworksScript}));
   programs.push_back(start_program({"scontrol", "--version"}));
   return programs;
 }
@@ -284,7 +274,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   add_gpus(report, *task);
   const bool is_first_of_node = self.facts.layout.place(report.rank).local_rank == 0;
   if (is_first_of_node) {
-    if (asks_programs) self.programs = start_programs(environment);
+    if (asks_programs) self.programs = start_programs();
     auto files = find_slurm_files(environment);
     if (files.plugin_dir.empty()) files.plugin_dir = kUsualPluginDirs;  // not each node asks slurmctld
     add_plugin(report, look_at_plugin(files));
@@ -303,7 +293,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
 MachineFindings look_at_machine(const Environment& environment) {
   MachineFindings findings;
   auto& report = findings.report;
-  const auto programs = start_programs(environment);
+  const auto programs = start_programs();
   auto files = find_slurm_files(environment);
   findings.plugin = look_at_plugin(files);
   const auto& path = findings.plugin.path;

@@ -123,7 +123,7 @@ CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(c
 }
 
 CLI::Option* add_flag(CLI::App& command, const char* name, const std::string& help) {
-  return command.add_flag(name, help);
+  return command.add_flag(name, help)->disable_flag_override();  // "--json=no" is refused
 }
 
 void add_number(CLI::App& command, const char* name, const char* type, std::uint64_t least, std::uint64_t most,

@@ -18,7 +18,7 @@ class Finding:
 
 
 def plural(sentence):
-    """A sentence about one rank, without its name, as one about several."""
+    """Turns a sentence about one rank, without its name, into one about several."""
     verb = sentence.replace(":", " ").partition(" ")[0]
     text = {"is": "are", "has": "have", "was": "were"}.get(verb, verb[:-1]) + sentence[len(verb):]
     for one, several in (("; it ", "; they "), (" its parent has", " their parents have"), ("(zombie)", "(zombies)"),

@@ -42,7 +42,7 @@ class MeetingPoint:
 
 
 class Judgement:
-    """The findings, of which the first one is the first line, and what else was seen."""
+    """The findings, whose first one is the first line, and in `also` what else was seen."""
 
     def __init__(self, state, tasks):
         """`tasks`: of the step."""
@@ -140,7 +140,7 @@ def find_meeting_point(ranks):
 
 
 def linked_ranks(ranks, port):
-    """Places of ranks that have a connection with another rank, but for those at this port: both ends are seen."""
+    """Places of ranks with a connection to another rank, of which both ends are seen. Connections at this port do not count."""
     owners = {}  # of each end, the first rank
     for number in reversed(range(len(ranks))):
         owners.update(dict.fromkeys(ranks[number].links, number))
@@ -156,7 +156,7 @@ def linked_ranks(ranks, port):
 
 
 def place_at_meeting(ranks, meeting):
-    """A rank without a connection is before the rendezvous only where there is one, or where PyTorch cannot do without."""
+    """A rank without a connection is before the rendezvous only if the ranks have one, or if PyTorch needs one."""
     linked = linked_ranks(ranks, meeting.port if meeting else 0)
     for number, rank in enumerate(ranks):
         if rank.phase != "communicating_or_computing" or number in linked:

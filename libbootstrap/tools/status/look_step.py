@@ -8,7 +8,7 @@ from contextlib import suppress
 from children import Child, read_all
 from plain_text import printable
 from records import StepState
-from step_choice import LOOK_NAME, Refusal, ask_slurm, environment_for_slurm
+from step_choice import LOOK_NAME, Refusal, ask_slurm, environment_for_slurm, hosts_of
 
 LOOK_LIMIT = 8  # seconds
 END_OF_SRUN = 0.7
@@ -50,7 +50,7 @@ def look_at_step(slurm, step, what="-", py_spy=""):
     """`what`: "ras" asks NCCL's, too, and "where" reads environments alone. `py_spy`: its path; empty: no stacks."""
     state, sruns, wanted = StepState(), [], []
     for part in step.parts:
-        nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
+        nodes = hosts_of(slurm, part.nodes)
         wanted += nodes
         words = srun_words(slurm, step, part, len(nodes), what, py_spy)
         sruns.append(Child(words, joins_errors=True, most=MAX_OUTPUT, environment=environment_for_slurm()))

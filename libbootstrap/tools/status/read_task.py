@@ -82,7 +82,7 @@ def numbers_in(folder, limit):
 
 
 def link_target(path):
-    """Of a symbolic link; empty: there is none."""
+    """Of a symbolic link; empty where there is none."""
     try:
         return os.readlink(path)
     except OSError:

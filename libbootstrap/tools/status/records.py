@@ -12,7 +12,7 @@ MAX_CHUNKS = 1024  # of a record
 MAX_VALUE = 800  # characters of a text
 MAX_TASK_LIST = 1 << 16  # the same
 
-# Each with its value where nothing is known; a list with an item.
+# Each member has its value where nothing is known; a list has an example of its items.
 RANK = {
     "phase": "",  # "stopped"; Judgement decides
     "rank": 0,
@@ -116,7 +116,7 @@ class StepState:
         self.open = {}  # records without their end
 
     def add_lines(self, text):
-        """Returns the lines that are none of a record."""
+        """Returns the lines that do not belong to a record."""
         return [line for line in text.split("\n") if line and not self.has_added(line)]
 
     def has_added(self, line):

@@ -196,6 +196,16 @@ def ask_steps(slurm, *jobs):
     return parse_steps("\n".join(ask_unless_gone(slurm.scontrol, "-o", "show", "step", job) for job in jobs))
 
 
+def hosts_of(slurm, nodes):
+    """The nodes of a list of Slurm's."""
+    return ask_slurm(slurm.scontrol, "show", "hostnames", nodes).split() if nodes else []
+
+
+def fields_of_nodes(slurm, nodes):
+    lines = ask_slurm(slurm.scontrol, "-o", "show", "node", ",".join(nodes)).split("\n") if nodes else []
+    return {fields["NodeName"]: fields for fields in map(fields_in, lines) if "NodeName" in fields}
+
+
 def find_job(slurm, job):
     """All components of a heterogeneous job, whichever of them was named; of an array the tasks that run."""
     jobs = ask_job(slurm, job)

@@ -9,7 +9,7 @@ from children import write_all
 from look_step import look_at_step
 from plain_text import counted, number_in, printable, quoted
 from records import json_of
-from step_choice import NotRunning, Refusal, ask_slurm, find_commands, find_step, list_of
+from step_choice import NotRunning, Refusal, ask_slurm, fields_of_nodes, find_commands, find_step, hosts_of, list_of
 
 POLL = 0.5  # seconds
 NOT_STARTED = "Slurm has not started its program yet"  # as in read_task.py
@@ -56,7 +56,7 @@ def look_at(slurm, step, rank):
     if rank is not None and rank >= step.tasks:
         raise Refusal(f"step {step.name} has no rank {rank}; its ranks are 0 to {step.tasks - 1}")
     parts, part = step.parts, step.parts[0]
-    nodes = ask_slurm(slurm.scontrol, "show", "hostnames", part.nodes).split()
+    nodes = hosts_of(slurm, part.nodes)
     likely = nodes[min(len(nodes) - 1, (rank or 0) * len(nodes) // max(1, part.tasks))]
     for step.parts in ([part._replace(nodes=likely)], parts):
         state = look_at_step(slurm, step, "where")
@@ -89,8 +89,7 @@ def reachable(slurm, node):
         socket.getaddrinfo(node, None)
         return node
     except OSError:
-        found = re.search(r" NodeAddr=(\S+)", ask_slurm(slurm.scontrol, "-o", "show", "node", node))
-        return found.group(1) if found else node
+        return fields_of_nodes(slurm, [node]).get(node, {}).get("NodeAddr", node)
 
 
 def find_place(slurm, job, name, rank, number):

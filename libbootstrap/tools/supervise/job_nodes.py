@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import suppress
 
-from step_choice import Refusal, ask_job, ask_slurm, ask_steps, fields_in
+from step_choice import Refusal, ask_job, ask_steps, fields_of_nodes, hosts_of
 
 # No process listens there, so the kernel itself refuses, and no log has a line about it. slurmd's own port would write
 # "Zero Bytes were transmitted" into its log for each question.
@@ -68,17 +68,11 @@ class Job:
     def __init__(self, slurm, number):
         self.slurm, self.number = slurm, number
 
-    def ask(self, *words):
-        return ask_slurm(self.slurm.scontrol, *words)
-
-    def expand(self, nodes):
-        return self.ask("show", "hostnames", nodes).split() if nodes else []
-
     def look(self):
         """The state of the job and its nodes, which a node that is DOWN has left."""
         for job in ask_job(self.slurm, self.number):
             if job.id == self.number:  # one task of an array has the number of the array
-                return job.state, self.expand(job.nodes)
+                return job.state, hosts_of(self.slurm, job.nodes)
         return "", []
 
     def steps(self):
@@ -94,7 +88,7 @@ class Job:
 
     def node_states(self, nodes):
         """By node: "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""
-        found = self.node_fields(nodes).items()
+        found = fields_of_nodes(self.slurm, nodes).items()
         return {node: set(re.split(r"\W+", fields["State"].replace("*", "+NOT_RESPONDING"))) for node, fields in found}
 
     def without_slurmd(self, nodes):
@@ -107,14 +101,10 @@ class Job:
                           for node in places if answers.get(node) != 0})
         return found
 
-    def node_fields(self, nodes):
-        lines = self.ask("-o", "show", "node", ",".join(nodes)).split("\n") if nodes else []
-        return {fields["NodeName"]: fields for fields in map(fields_in, lines) if "NodeName" in fields}
-
     def places(self, nodes, port=0):
         """The addresses of their hosts, with this port or that of slurmd. A node whose address is unknown here is left out."""
         found = {}
-        for node, fields in self.node_fields(nodes).items():
+        for node, fields in fields_of_nodes(self.slurm, nodes).items():
             with suppress(OSError):
                 family, _, _, _, place = socket.getaddrinfo(fields.get("NodeAddr", node), None, type=socket.SOCK_STREAM)[0]
                 found[node] = (family, (place[0], port or int(fields.get("Port", SLURMD_PORT)), *place[2:]))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from job_nodes import CLOSED_PORT, MISSING, UNUSABLE, Hosts, Job
 from one_start import Failure, Start, exit_status, say
 from srun_line import SrunLine
-from step_choice import Refusal, ask_slurm, find_commands
+from step_choice import Refusal, ask_slurm, find_commands, hosts_of
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
@@ -89,7 +89,7 @@ class Supervisor:
             if step:
                 self.run.step = step.id
                 with suppress(Refusal):
-                    self.nodes = self.job.expand(step.nodes)
+                    self.nodes = hosts_of(self.slurm, step.nodes)
                     self.hosts = Hosts(self.job.places(self.nodes, CLOSED_PORT))
                 self.run.start_guard(self.slurm, self.job.number, self.nodes)
             elif now >= self.run.started + PATIENCE and not self.has_told:
@@ -144,10 +144,10 @@ class Supervisor:
 
     def choose_nodes(self):
         """Those of the last start that are left, and spare ones; empty: there are too few."""
-        excluded = [node for one in self.line.excluded() for node in self.job.expand(one)]
+        excluded = [node for one in self.line.excluded() for node in hosts_of(self.slurm, one)]
         usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
         kept = [node for node in self.nodes if node in usable]
-        self.busy = {node for one in self.job.steps() if one.id != self.run.step for node in self.job.expand(one.nodes)}
+        self.busy = {node for one in self.job.steps() if one.id != self.run.step for node in hosts_of(self.slurm, one.nodes)}
         spare = sorted((node for node in usable if node not in kept), key=lambda node: node in self.busy)
         chosen = kept + spare[:max(0, len(self.nodes) - len(kept))]
         return chosen if len(chosen) == len(self.nodes) else []

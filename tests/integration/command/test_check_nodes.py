@@ -73,8 +73,8 @@ def test_the_frameworks_of_the_python_of_the_task_are_named(cluster):
     (cluster.home / "venv/bin/python3").symlink_to("/usr/bin/python3")
     (cluster.home / "venv/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     inside = f"/home/alice/venv/lib/python{version}/site-packages"
-    done = check(cluster, *CPU, env={"VIRTUAL_ENV": "/home/alice/venv", "PYTHONPATH": "/home/alice/closed",
-                                     "SLURM_BOOTSTRAP_NCCL": NEW_NCCL})  # fmt: skip
+    path = "/home/alice/venv/bin:/usr/bin:/bin"  # of an active environment
+    done = check(cluster, *CPU, env={"PATH": path, "PYTHONPATH": "/home/alice/closed", "SLURM_BOOTSTRAP_NCCL": NEW_NCCL})
     assert re.fullmatch(rf"Python {version}\S* \(/home/alice/venv/bin/python3\): "
                         r"horovod 0\.28\.1, torch 9\.9\.9",
                         done.text(FRAMEWORKS)), done.stdout  # fmt: skip
@@ -83,7 +83,7 @@ def test_the_frameworks_of_the_python_of_the_task_are_named(cluster):
     (cluster.home / "venv/bin/python3").unlink()
     (cluster.home / "venv/bin/python3").write_text("#!/bin/sh\nsleep 600\n")
     (cluster.home / "venv/bin/python3").chmod(0o755)
-    done = check(cluster, *CPU, env={"VIRTUAL_ENV": "/home/alice/venv"}, timeout=300)
+    done = check(cluster, *CPU, env={"PATH": path}, timeout=300)
     assert done.failed == [] and FRAMEWORKS not in done.rows, done.stdout
 
 

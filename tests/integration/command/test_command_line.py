@@ -56,6 +56,7 @@ def test_the_help_names_every_subcommand():
     (["check", "--jason"], "The following argument was not expected: --jason; see slurm-bootstrap check --help"),
     (["check", "all"], "The following argument was not expected: all; see slurm-bootstrap check --help"),
     (["status", "12.0", "--json", "13.0"], "The following argument was not expected: 13.0; see slurm-bootstrap status --help"),
+    (["check", "--json=no"], "json was given a disallowed flag override; see slurm-bootstrap check --help"),
     (["check", "--timeout"], "--timeout: 1 required SECONDS missing; see slurm-bootstrap check --help"),
     (["check", "--timeout", "0"], '--timeout: "0" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
     (["check", "--timeout=1h"], '--timeout: "1h" is not a whole number from 1 to 3600; see slurm-bootstrap check --help'),
