@@ -130,21 +130,19 @@ def test_frames_of_the_main_thread():
     assert "kernel.yama.ptrace_scope=0" in explain_stack_failure("Error: Permission Denied: Try again", "node001")
 
 
-PY_SPY = """#!/bin/sh
-touch $0.$5
-until [ -e $0.1 ] && [ -e $0.2 ]; do sleep 0.01; done
-printf '\\nThread %s (active): "MainThread"\\n    main (/home/a/train.py:9)\\n' $5
-"""
-
-
-def test_the_workers_of_a_task_are_dumped_at_once(tmp_path):
-    """One after the other they would not all be dumped before the look ends."""
+def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeypatch, tmp_path):
+    """One after the other they would not all be read before the look ends."""
     py_spy = tmp_path / "py-spy"
-    py_spy.write_text(PY_SPY)
+    py_spy.write_text("#!/bin/sh\nprintf '\\nThread %s (active): \"MainThread\"\\n    main (/home/a/train.py:9)\\n' $5\n")
     py_spy.chmod(0o755)
-    ranks = [make_rank(pid=pid, program="python3") for pid in (1, 2)]
+    read_all, reads, ranks = other_tools.read_all, [], [make_rank(pid=pid, program="python3", node="node001") for pid in range(1, 21)]
+    monkeypatch.setattr(other_tools, "read_all", lambda dumps, seconds: reads.append(len(dumps)) or read_all(dumps, 60))
     add_stacks(ranks, str(py_spy), 60)
-    assert [(rank.stack, rank.stack_trouble) for rank in ranks] == [(["* main (train.py:9)"], "")] * 2
+    assert reads == [16, 4] and {(*rank.stack, rank.stack_trouble) for rank in ranks} == {("* main (train.py:9)", "")}
+    add_stacks(ranks, str(py_spy), 0)
+    assert {rank.stack_trouble for rank in ranks} == {"py-spy shows no stack on node001: the other tasks of its node took all the time"}
+    add_stacks(ranks, "/bin/true", 60)
+    assert {rank.stack_trouble for rank in ranks} == {"py-spy shows no stack on node001: it did not answer within 2 s"}
 
 
 def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
@@ -212,15 +210,6 @@ def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, ca
 
     monkeypatch.setattr(threading.Thread, "start", start_some)
     assert [rank.unread for rank in ranks_of_look(capfd)] == [""] * 20 + [node_look.NO_ANSWER] * 108
-
-
-def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeypatch):
-    reads, ranks = [], [make_rank(pid=1, program="python3", node="node001") for _ in range(40)]
-    monkeypatch.setattr(other_tools, "read_all", lambda dumps, seconds: reads.append(len(dumps)))
-    add_stacks(ranks, "/bin/true", 60)
-    assert reads == [16, 16, 8] and {rank.stack_trouble.partition(": ")[2] for rank in ranks} == {"it did not answer within 2 s"}
-    add_stacks(ranks, "/bin/true", 0)
-    assert len(reads) == 3 and {rank.stack_trouble.partition(": ")[2] for rank in ranks} == {"the other tasks of its node took all the time"}
 
 
 def test_a_defect_costs_its_own_task_alone(crowded, capfd, monkeypatch):
