@@ -35,11 +35,6 @@ class Child:
         """What it has written. Each byte is one character: names of files and variables need not be UTF-8."""
         return b"".join(self.parts).decode("latin-1")
 
-    def read_some(self):
-        part = os.read(self.output, min(65536, self.left))
-        self.parts.append(part)
-        self.left = self.left - len(part) if part else 0
-
     def end(self, seconds=0):
         """Its exit status. None where a signal ended it, or it has not ended in time: then it is killed."""
         if not self.pid:
@@ -74,8 +69,11 @@ def read_all(children, seconds):
         left = max(0, deadline - time.monotonic())
         ready = poll.poll(left * 1000)
         for descriptor, _ in ready:
-            reading[descriptor].read_some()
-            if not reading[descriptor].left:
+            child = reading[descriptor]
+            part = os.read(descriptor, min(65536, child.left))
+            child.parts.append(part)
+            child.left = child.left - len(part) if part else 0
+            if not child.left:
                 poll.unregister(descriptor)
                 del reading[descriptor]
     return not reading
