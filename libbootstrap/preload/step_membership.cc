@@ -13,7 +13,7 @@
 #include <cstring>
 #include <optional>
 
-#include "core/program/program.h"
+#include "core/program/program_names.h"
 #include "probe/process_state.h"
 
 namespace bootstrap {
@@ -114,12 +114,6 @@ struct Ancestry {
   bool is_on_terminal = false;  // the process that slurmstepd started is
 };
 
-// Open MPI 4 and 5. mpirun itself starts the ranks of its own node.
-bool is_mpiruns_daemon(const Ancestor& process) noexcept {
-  return process.is_any_of("orted", "orterun", "prted", "prterun", "mpirun", "mpiexec", "mpirun.openmpi",
-                           "mpiexec.openmpi", "oshrun", "shmemrun");
-}
-
 // kUnknown for an ancestor that decides nothing.
 Verdict judge_ancestor(const DetectedRank& detected, const Ancestor& ancestor, const char* proc, pid_t id) noexcept {
   const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
@@ -128,7 +122,7 @@ Verdict judge_ancestor(const DetectedRank& detected, const Ancestor& ancestor, c
     if (is_mpirun) return Verdict::kForeign;
     return title.read(proc, id, "cmdline") ? judge_title(detected, title) : Verdict::kUnknown;
   }
-  if (is_mpirun && is_mpiruns_daemon(ancestor)) return Verdict::kOwn;
+  if (is_mpirun && starts_ranks_of_mpirun(ancestor.stat.name)) return Verdict::kOwn;
   const ProcessWords line(proc, id);
   const bool starts_others =
       ancestor.is_any_of("salloc", "srun", "sbatch") || is_launcher_process(line.count, line.words);

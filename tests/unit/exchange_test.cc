@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "core/exchange/missing_ranks.h"
+#include "comm/pmix/allgather.h"
 #include "core/exchange/pmix_environment.h"
 #include "known_layout.h"
 #include "step_environment.h"

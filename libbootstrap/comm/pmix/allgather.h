@@ -7,7 +7,6 @@
 
 #include "comm/exchange_engine.h"
 #include "comm/pmix/pmix_session.h"
-#include "core/exchange/missing_ranks.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -38,6 +37,21 @@ struct PmixRound {
 };
 
 Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round);
+
+// The ranks that did not join a round, as far as a query found out. Each list is ascending, and no rank is in two.
+struct MissingRanks {
+  std::vector<Rank> missing;  // asked for while the server answered
+  std::vector<Rank>
+      silencers;  // of the node that the server was asking when it fell silent, most likely a node that ended
+  std::vector<Rank> unheard;                   // of which nothing is known
+  ServerState server = ServerState::kAnswers;  // at the end of the query
+
+  bool is_empty() const { return missing.empty() && silencers.empty() && unheard.empty(); }
+};
+
+// "missing: rank 5 (node002, local rank 1)", and where slurmstepd fell silent or ended what that is worth.
+// Precondition: not is_empty().
+std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
 
 // The missing ranks of those that are `wanted` (in order of rank). Takes kQueryTime, and up to 2 kAnswerTime more if
 // the server does not answer; less if no rank is missing.

@@ -1,4 +1,4 @@
-// Asks the servers which ranks have not joined a round.
+// Asks the servers which ranks have not joined a round, and describes them.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
@@ -188,6 +188,27 @@ class MissingRankQuery {
 };
 
 }  // namespace
+
+// A server that no longer answers serves no other node either: a rank without an answer may have joined.
+std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence) {
+  const auto& silencers = absence.silencers;
+  if (!silencers.empty()) {
+    auto all = absence.missing;
+    all.insert(all.end(), silencers.begin(), silencers.end());
+    std::sort(all.begin(), all.end());
+    return cat({missing_ranks(layout, all),
+                ", and perhaps others; slurmstepd on this node stopped answering after it queried ",
+                layout.host_of(silencers.front()), ", as happens when all ranks of a node have ended"});
+  }
+  std::string text = absence.missing.empty() ? "" : missing_ranks(layout, absence.missing);
+  if (!absence.unheard.empty()) {
+    text += cat({text.empty() ? "" : "; ", "missing or state unknown: ", name_ranks(layout, absence.unheard)});
+  }
+  if (absence.server == ServerState::kEnded) text += "; slurmstepd on this node has ended";
+  if (absence.server != ServerState::kSilent) return text;
+  return cat({text, "; slurmstepd on this node no longer answers",
+              layout.node_count() > 1 ? ", as happens after it queries a node where all ranks have ended" : ""});
+}
 
 MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted) {
   return MissingRankQuery(call).find_missing(wanted);

@@ -24,74 +24,54 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Reports after a round, without a fence. The result is there after kQueryTime and kAnswerTime, or kAnswerTime later if
+// A server keeps the first value of a key that it has read, so a rank that waits, and fails later, puts two keys.
+Status store_report(const PmixRound& call, const RankReport& own) {
+  const auto& client = call.session.client();
+  auto status = client.put(pmix::Scope::kStep, call.key_of("there"), encode_tagged_value(call.tag, ""));
+  if (status && !own.failure.empty()) {
+    status = client.put(pmix::Scope::kStep, call.key_of("end"), encode_tagged_value(call.tag, write_record(own)));
+  }
+  return status ? client.commit() : status;
+}
+
+std::vector<Wanted> wanted_of(const PmixRound& call, const std::vector<Rank>& ranks, const char* kind) {
+  const auto& layout = call.self.layout;
+  const Rank rank = call.self.rank;
+  std::vector<Wanted> wanted;
+  for (const Rank other : ranks) {
+    if (other == rank) continue;
+    wanted.push_back({other, call.key_of(kind), layout.place(other).node != layout.place(rank).node});
+  }
+  return wanted;
+}
+
+// First the query for missing ranks, since nodes may have ended; then the reports of the ranks that it found, some of
+// which may have ended since they put that they wait. Returns after kQueryTime and kAnswerTime, or kAnswerTime later if
 // the server does not answer.
-class ReportRound {
- public:
-  explicit ReportRound(const PmixRound& call) : call_(call) {}
-
-  Result<RankReports> share(const std::optional<RankReport>& own, const std::vector<Rank>& asked) const {
-    if (own) {
-      const auto stored = store(*own);
-      if (!stored) return fail(stored.error());
-    }
-    return asked.empty() ? RankReports() : read(asked);
+RankReports read_reports(const PmixRound& call, const std::vector<Rank>& asked) {
+  RankReports reports;
+  auto absence = find_missing_ranks(call, wanted_of(call, asked, "there"));
+  auto here = absence.server == ServerState::kAnswers ? asked : std::vector<Rank>();
+  for (const auto* const absent : {&absence.missing, &absence.unheard}) {
+    std::erase_if(here, [&](Rank other) { return std::binary_search(absent->begin(), absent->end(), other); });
   }
-
- private:
-  // A server keeps the first value of a key that it has read, so a rank that waits, and fails later, puts two keys.
-  Status store(const RankReport& own) const {
-    const auto& client = call_.session.client();
-    auto status = client.put(pmix::Scope::kStep, call_.key_of("there"), encode_tagged_value(call_.tag, ""));
-    if (status && !own.failure.empty()) {
-      status = client.put(pmix::Scope::kStep, call_.key_of("end"), encode_tagged_value(call_.tag, write_record(own)));
-    }
-    return status ? client.commit() : status;
+  auto wanted = wanted_of(call, here, "end");
+  const auto count = wanted.size();
+  for (std::size_t i = 0; i < count; ++i) wanted.push_back({wanted[i].rank, kEndedKey, wanted[i].is_remote});
+  const auto is_of_step = [&call](Rank, const auto& text) {
+    const auto value = decode_tagged_value(text);
+    return value && value->tag.id == call.tag.id;
+  };
+  const auto texts = call.session.read(wanted, steady_clock::now() + kAnswerTime, true, is_of_step);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto report = texts[i] ? read_record<RankReport>(decode_tagged_value(*texts[i])->bytes) : std::nullopt;
+    if (report) reports.failures.push_back({wanted[i].rank, report->failure, report->has_lost_peer});
+    if (!report && texts[count + i]) absence.missing.push_back(wanted[i].rank);
   }
-
-  std::vector<Wanted> wanted_of(const std::vector<Rank>& ranks, const char* kind) const {
-    const auto& layout = call_.self.layout;
-    const Rank rank = call_.self.rank;
-    std::vector<Wanted> wanted;
-    for (const Rank other : ranks) {
-      if (other == rank) continue;
-      wanted.push_back({other, call_.key_of(kind), layout.place(other).node != layout.place(rank).node});
-    }
-    return wanted;
-  }
-
-  // First the query for missing ranks, since nodes may have ended; then the reports of the ranks that it found, some of
-  // which may have ended since they said that they wait.
-  RankReports read(const std::vector<Rank>& asked) const {
-    RankReports reports;
-    const auto absence = find_missing_ranks(call_, wanted_of(asked, "there"));
-    if (!absence.is_empty()) reports.missing = describe_missing_ranks(call_.self.layout, absence);
-    if (absence.server != ServerState::kAnswers) return reports;
-    auto here = asked;
-    for (const auto* const absent : {&absence.missing, &absence.unheard}) {
-      std::erase_if(here, [&](Rank other) { return std::binary_search(absent->begin(), absent->end(), other); });
-    }
-    auto wanted = wanted_of(here, "end");
-    const auto count = wanted.size();
-    for (std::size_t i = 0; i < count; ++i) wanted.push_back({wanted[i].rank, kEndedKey, wanted[i].is_remote});
-    const auto is_of_step = [this](Rank, const auto& text) {
-      const auto value = decode_tagged_value(text);
-      return value && value->tag.id == call_.tag.id;
-    };
-    const auto texts = call_.session.read(wanted, steady_clock::now() + kAnswerTime, true, is_of_step);
-    MissingRanks ended{absence.missing, {}, absence.unheard, absence.server};
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto report = texts[i] ? read_record<RankReport>(decode_tagged_value(*texts[i])->bytes) : std::nullopt;
-      if (report) reports.failures.push_back({wanted[i].rank, report->failure, report->has_lost_peer});
-      if (!report && texts[count + i]) ended.missing.push_back(wanted[i].rank);
-    }
-    std::sort(ended.missing.begin(), ended.missing.end());
-    if (!ended.is_empty()) reports.missing = describe_missing_ranks(call_.self.layout, ended);
-    return reports;
-  }
-
-  const PmixRound& call_;
-};
+  std::sort(absence.missing.begin(), absence.missing.end());
+  if (!absence.is_empty()) reports.missing = describe_missing_ranks(call.self.layout, absence);
+  return reports;
+}
 
 std::string name_of_client() {
   const auto client = pmix::Client::load();
@@ -120,7 +100,9 @@ class PmixEngine final : public ExchangeEngine {
                                     const std::vector<Rank>& asked) override {
     if (!asked.empty()) last_.reset();  // it no longer waits for the others
     const PmixRound call{self_, server_, session_, tag};
-    return ReportRound(call).share(own, asked);
+    const auto stored = own ? store_report(call, *own) : Status();
+    if (!stored) return fail(stored.error());
+    return asked.empty() ? RankReports() : read_reports(call, asked);
   }
 
   // The other ranks find it when they look for this one.

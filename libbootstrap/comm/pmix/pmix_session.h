@@ -12,7 +12,6 @@
 #include "comm/exchange.h"
 #include "comm/pmix/node_sockets.h"
 #include "comm/pmix/pmix_library.h"
-#include "core/exchange/missing_ranks.h"
 #include "core/exchange/pmix_environment.h"
 #include "core/util/result.h"
 #include "probe/deadline.h"
@@ -27,6 +26,13 @@ struct Wanted {
 };
 
 using Values = std::vector<std::optional<std::string>>;
+
+// The server of this node. Others than Slurm's are taken to answer.
+enum class ServerState : std::uint8_t {
+  kAnswers,
+  kSilent,  // it runs, and does not answer
+  kEnded,   // its connection is closed
+};
 
 // The time in which a server answers, if it does; for ranks of its own node it needs less than a millisecond.
 inline constexpr auto kAnswerTime = std::chrono::milliseconds(250);

@@ -8,7 +8,6 @@
 
 #include "core/program/closed_environment.h"
 #include "core/program/program_names.h"
-#include "core/program/python_command.h"
 #include "core/program/torchrun_options.h"
 #include "core/util/text.h"
 
@@ -234,21 +233,13 @@ class Scan {
   // Judges the first word by its file: neither its name nor a later word has decided.
   Program judge_first(const ProgramHead& file) const {
     const auto name = name_at(0);
-    switch (type_of(file)) {
-      case FileType::kElf:
-        return judged(K::kTraining, name, " is a compiled program");
-      case FileType::kPython:
-        return judged(K::kTraining, name, " is a Python script");
-      case FileType::kScript:
-        return judge_script(name, *file);
-      case FileType::kOther:
-        return judged(K::kScript, name, " is of a file type that srun does not know");
-      case FileType::kImage:
-        return {K::kUnseen, std::string(name), cat({"srun cannot see into the image ", quote(name, 60)})};
-      case FileType::kUnseen:
-        break;
-    }
-    return {K::kUnseen, std::string(name), cat({"srun cannot see ", quote(words_[0], 60)})};
+    const auto type = type_of(file);
+    if (type == FileType::kElf) return judged(K::kTraining, name, " is a compiled program");
+    if (type == FileType::kPython) return judged(K::kTraining, name, " is a Python script");
+    if (type == FileType::kScript) return judge_script(name, *file);
+    if (type == FileType::kOther) return judged(K::kScript, name, " is of a file type that srun does not know");
+    const auto shown = type == FileType::kImage ? cat({"into the image ", quote(name, 60)}) : quote(words_[0], 60);
+    return {K::kUnseen, std::string(name), cat({"srun cannot see ", shown})};
   }
 
   static Program judge_script(std::string_view name, std::string_view head) {
@@ -390,6 +381,16 @@ class Scan {
 
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place) {
   return Scan(words, place).judge();
+}
+
+ProgramKind kind_by_words(std::span<const std::string> words, const Environment& environment, std::uint32_t nodes) {
+  class NoFiles : public ProgramFiles {
+    ProgramHead head(const std::string& /*path*/) const override { return std::nullopt; }
+  };
+  const NoFiles files;
+  return classify_program(words,
+                          {.environment = environment, .files = files, .has_chdir = false, .nodes = {.count = nodes}})
+      .kind;
 }
 
 }  // namespace bootstrap

@@ -50,8 +50,4 @@ Program classify_program(std::span<const std::string> words, const ProgramPlace&
 // The same by the words alone, where no file may be read.
 ProgramKind kind_by_words(std::span<const std::string> words, const Environment& environment, std::uint32_t nodes);
 
-// The same for the calling process: by names alone, without files. For the preload: neither allocates nor throws.
-// True for launchers and agents, also if an interpreter runs one (python /usr/bin/torchrun, python -m ...).
-bool is_launcher_process(int count, const char* const* words) noexcept;
-
 }  // namespace bootstrap

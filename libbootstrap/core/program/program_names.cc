@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 
+#include "core/program/program_files.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -23,12 +24,14 @@ constexpr std::string_view kOthers = " starts other programs";
 constexpr std::string_view kServes = " is a server";
 constexpr std::string_view kShows = " shows what a node has";
 
+// Open MPI 4 and 5: mpirun(1), which starts the ranks of its own node, and its daemons on other nodes.
+constexpr std::string_view kOpenMpi = "mpirun mpiexec orterun oshrun shmemrun orted prted prterun";
+
 // Each row has its source in front of it.
 constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
-    // MPI: mpirun(1), mpiexec(1) of Open MPI, MPICH, MVAPICH2, Intel MPI, MATLAB and HP MPI; prte(1); daemons that they
-    // start by srun.
-    {"mpirun mpiexec mpirun_rsh orterun oshrun shmemrun orted prted prte prterun prun hydra_pmi_proxy "
-     "hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod",
+    {kOpenMpi, kRanks},
+    // MPICH, MVAPICH2, Intel MPI, MATLAB and HP MPI, and daemons that they start by srun.
+    {"mpirun_rsh prte prun hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod",
      kRanks},
     // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID; UPC,
     // UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
@@ -176,6 +179,10 @@ std::string_view launcher_reason(std::string_view name) noexcept {
 
 std::string_view launcher_module_reason(std::string_view module) noexcept { return find_name(kModules, module); }
 
+bool starts_ranks_of_mpirun(std::string_view name) noexcept {
+  return has_word(kOpenMpi, name) || has_word("mpirun.openmpi mpiexec.openmpi", name);
+}
+
 std::string names_of_launchers() {
   std::string all;
   append_names(all, kLaunchers);
@@ -243,6 +250,19 @@ bool is_identifier(std::string_view word) {
 bool is_assignment(std::string_view word) {
   const auto equals = word.find('=');
   return equals != word.npos && is_identifier(word.substr(0, equals));
+}
+
+bool is_launcher_process(int count, const char* const* words) noexcept {
+  if (count < 1 || words == nullptr || words[0] == nullptr) return false;
+  const auto word = [&](std::size_t i) noexcept { return std::string_view(words[i] == nullptr ? "" : words[i]); };
+  const auto is_launcher = [](std::string_view path) noexcept {
+    return (is_launcher_name(file_name_of(path)) && !is_users_file(path)) || is_torchrun_script(path);
+  };
+  if (is_launcher(word(0))) return true;
+  if (!is_python(file_name_of(word(0)))) return false;
+  const auto command = read_python(static_cast<std::size_t>(count), word);
+  if (command.script != 0) return is_launcher(word(command.script));
+  return is_torchrun_module(command.module) || !launcher_module_reason(command.module).empty();
 }
 
 }  // namespace bootstrap

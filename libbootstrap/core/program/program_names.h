@@ -1,7 +1,8 @@
-// Programs that are known by their names.
+// Programs that are known by their names, and what a command line of Python's names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,8 @@ namespace bootstrap {
 std::string_view launcher_reason(std::string_view name) noexcept;
 std::string_view launcher_module_reason(std::string_view module) noexcept;  // of `python -m MODULE`
 inline bool is_launcher_name(std::string_view name) noexcept { return !launcher_reason(name).empty(); }
-extern const std::string_view kStartsRanks;  // the reason of those that start ranks
+extern const std::string_view kStartsRanks;                   // the reason of those that start ranks
+bool starts_ranks_of_mpirun(std::string_view name) noexcept;  // Open MPI's mpirun, or its daemon on another node
 // ./tune is a file of the user's: the name is a common word, and no package has a file there.
 bool is_users_file(std::string_view word) noexcept;
 // For `slurm-bootstrap status`, which is Python: names of tools and launchers, of modules, and of shells, between
@@ -42,5 +44,38 @@ bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, re
 
 bool is_torchrun_module(std::string_view module) noexcept;
 bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
+
+struct PythonCommand {
+  std::size_t script = 0;        // word of the script; 0: there is none
+  std::string_view module = {};  // empty: there is none
+  std::size_t arguments = 0;     // first word behind either
+};
+
+// By Python's own options (python(1)); those of several letters may be joined: -uB. `at(i)` gives the i-th word, the
+// first one being Python itself.
+template <class At>
+PythonCommand read_python(std::size_t count, At at) noexcept {
+  constexpr std::string_view kFlags = "bBdEhiIOPqsSuvVx";
+  for (std::size_t i = 1; i < count; ++i) {
+    const std::string_view word = at(i);
+    if (!word.starts_with("-") || word == "-") return {.script = i, .module = {}, .arguments = i + 1};
+    if (word == "--check-hash-based-pycs") ++i;
+    if (word.starts_with("--")) continue;
+    for (std::size_t letter = 1; letter < word.size(); ++letter) {
+      const bool is_last = letter + 1 == word.size();
+      if (word[letter] == 'c') return {};  // the code is on the command line
+      if (word[letter] == 'm' && !is_last) return {.script = 0, .module = word.substr(letter + 1), .arguments = i + 1};
+      if (word[letter] == 'm') return {.script = 0, .module = i + 1 < count ? at(i + 1) : "", .arguments = i + 2};
+      const bool has_value = word[letter] == 'W' || word[letter] == 'X';
+      if (has_value && is_last) ++i;
+      if (has_value || kFlags.find(word[letter]) == std::string_view::npos) break;
+    }
+  }
+  return {};
+}
+
+// Whether the calling process is a launcher or an agent, also if an interpreter runs it (python /usr/bin/torchrun,
+// python -m ...). For the preload: neither allocates nor throws.
+bool is_launcher_process(int count, const char* const* words) noexcept;
 
 }  // namespace bootstrap

@@ -55,18 +55,11 @@ std::vector<std::string_view> options_like(std::string_view given) {
   return found;
 }
 
-// PET_RDZV_ID for --rdzv-id.
-std::string torchrun_variable(std::string_view option) {
-  auto name = cat({"PET_", replaced(option, "-", "_")});
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
-  return name;
-}
-
 void add_variables(std::vector<Given>& given, const Environment& environment) {
   const ExportRecord ours(environment);
   for (const auto option : split(kDeciding, ' ')) {
-    const auto name = torchrun_variable(option);
+    auto name = cat({"PET_", replaced(option, "-", "_")});  // PET_RDZV_ID for --rdzv-id
+    for (auto& c : name) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
     const auto value = environment.get(name);
     const bool is_overridden =
         std::any_of(given.begin(), given.end(), [&](const Given& other) { return other.name == option; });
