@@ -29,12 +29,6 @@ std::string node_address_in_time(const std::string& node, Deadline deadline) {
       .value_or("");
 }
 
-bool is_on_one_node(const std::vector<ComponentText>& components) {
-  std::size_t nodes = 0;
-  for (const auto& component : components) nodes += component.tasks_per_node.size();
-  return nodes < 2;
-}
-
 }  // namespace
 
 std::string host_of_first_rank(const std::vector<ComponentText>& components) {
@@ -59,8 +53,10 @@ FoundAddresses find_addresses(const WantedAddresses& wanted, const std::vector<C
   FoundAddresses answers;
   const auto first = host_of_first_rank(components);
   if (first.empty()) return answers;
-  const auto is_unusable = [is_one_node = is_on_one_node(components)](const ResolvedName& name) {
-    return name.is_unknown || (name.is_loopback && !is_one_node);
+  std::size_t nodes = 0;
+  for (const auto& component : components) nodes += component.tasks_per_node.size();
+  const auto is_unusable = [nodes](const ResolvedName& name) {
+    return name.is_unknown || (name.is_loopback && nodes > 1);
   };
   auto& of_node = answers.meeting.of_node;
   const bool needs_node = needs_node_address(wanted.master);

@@ -8,14 +8,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/activation/activation_rules.h"
 #include "core/plan/node_gpus.h"
-#include "core/plan/step_plan.h"
 #include "core/program/srun_arguments.h"
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
@@ -134,12 +132,6 @@ void begin_launch(spank_t spank) {
 
 namespace {
 
-// In a job alone, as --async takes no other step.
-StepNumbers pending_numbers(const Environment& environment) {
-  const auto job = requested_step(environment, own_command_line()).job;
-  return {.job = job, .leader = job, .step = kPendingStep};
-}
-
 std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& environment) {
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
@@ -222,44 +214,54 @@ void hand_over(const StepNumbers& numbers, Decision decision, const Answers& ans
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
 
-Activation decide(const StepNumbers& numbers, const Environment& environment, const UserChoice& choice,
-                  const Settings& settings, const SrunFacts& step, Deadline deadline, Answers& answers) {
-  const auto& wrong = site_error();
+// What follows without slurmctld. Nothing: its answers decide.
+std::optional<Activation> decide_early(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings,
+                                       const SrunFacts& step) {
   const bool is_switched_off = choice.is_off || settings.when.value == When::kNever;
-  if (wrong && !is_switched_off) return decide_without_site(choice, wrong->message);
-  auto activation = decide_without_calls(choice, settings, step);
-  if (activation && activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
-  if (numbers.is_pending()) {
-    if (activation) return std::move(*activation);
-    auto unknown = decide_without_answers(choice, "srun --async ends before the step has nodes and tasks");
-    unknown.needs_warning = unknown.needs_warning && settings.when.value != When::kObserve;
-    return unknown;
+  // Which steps the site wants to be set up is not known.
+  if (const auto& wrong = site_error(); wrong && !is_switched_off) {
+    return refuse_or_leave_alone(choice, wrong->message, "");
   }
-  const bool is_late = std::chrono::steady_clock::now() >= deadline;
-  if (!activation && is_late) return decide_without_answers(choice, step.program.reason);
-  const Questions questions{.numbers = numbers, .needs_record = !activation, .srun = step};
-  auto got = ask_in_time(questions, deadline);
-  if (got) answers = std::move(*got);
-  if (!activation && !got) {
+  auto activation = decide_without_calls(choice, settings, step);
+  if (activation || !numbers.is_pending()) return activation;
+  activation = decide_without_answers(choice, "srun --async ends before the step has nodes and tasks");
+  if (settings.when.value == When::kObserve) activation->needs_warning = false;
+  return activation;
+}
+
+Activation decide_by_answers(const Result<Answers>& answers, const UserChoice& choice, const Settings& settings,
+                             const SrunFacts& step) {
+  if (!answers) {
     const bool is_limited = time_where_limited().count() != 0;
     return decide_without_answers(choice, is_limited
                                               ? "slurmctld did not answer in time, and limits the requests of each "
                                                 "user (SlurmctldParameters=rl_enable)"
                                               : "slurmctld did not answer within 5 s");
   }
-  if (!activation && (!answers.record || answers.components.empty())) {
+  if (!answers->record || answers->components.empty()) {
     return decide_without_answers(choice, "slurmctld did not provide the GPUs and the nodes of the step");
   }
-  if (!activation) {
-    answers.record->tasks_per_node = answers.components.front().tasks_per_node;
-    activation = decide_activation(choice, settings, step, *answers.record);
-  }
+  auto record = *answers->record;
+  record.tasks_per_node = answers->components.front().tasks_per_node;
+  return decide_activation(choice, settings, step, record);
+}
+
+// Also a step that is set up without slurmctld's answers needs the layout of its ranks and their meeting place.
+Activation decide(const StepNumbers& numbers, const Environment& environment, const UserChoice& choice,
+                  const Settings& settings, const SrunFacts& step, Deadline deadline, Answers& answers) {
+  auto early = decide_early(numbers, choice, settings, step);
+  if (early && (early->decision.set_up == SetUp::kNothing || numbers.is_pending())) return std::move(*early);
+  const bool is_late = std::chrono::steady_clock::now() >= deadline;
+  if (!early && is_late) return decide_without_answers(choice, step.program.reason);
+  auto got = ask_in_time({.numbers = numbers, .needs_record = !early, .srun = step}, deadline);
+  auto activation = early ? std::move(*early) : decide_by_answers(got, choice, settings, step);
+  if (got) answers = std::move(*got);
   // After the decision: a step that is left alone does not wait for a name server.
-  if (activation->decision.set_up == SetUp::kNothing) return std::move(*activation);
+  if (activation.decision.set_up == SetUp::kNothing) return activation;
   answers.addresses =
       find_addresses(wanted_addresses(environment, settings, choice.asked), answers.components, deadline);
   const auto& host = answers.addresses.host_without_address;
-  if (host.empty()) return std::move(*activation);
+  if (host.empty()) return activation;
   return decide_without_address(choice, cat({"where srun runs, the name ", host,
                                              " does not resolve, and Slurm has no other address of that node"}));
 }
@@ -319,7 +321,10 @@ int decide_step(spank_t spank) {
   unset_launch_default();
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   auto numbers = read_numbers(spank, environment);
-  if (!numbers && is_async(own_command_line())) numbers = pending_numbers(environment);
+  if (!numbers && is_async(own_command_line())) {  // in a job alone: --async takes no other step
+    const auto job = requested_step(environment, own_command_line()).job;
+    numbers = {.job = job, .leader = job, .step = kPendingStep};
+  }
   if (!numbers) return kAccepted;
   const auto bound = binding_to_keep(environment, own_command_line());
   if (!bound.empty()) set_variable(kCpuBindVariable, cat({to_string(numbers->id()), " ", bound}));

@@ -19,7 +19,7 @@ constexpr std::string_view kAskForJob =
 constexpr std::string_view kMoreTasks =
     "use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task";
 
-Activation nothing(std::string reason, std::string_view hint = {}, bool needs_warning = false) {
+Activation not_set_up(std::string reason, std::string_view hint = {}, bool needs_warning = false) {
   Activation activation;
   activation.decision.reason = std::move(reason);
   activation.hint = hint;
@@ -39,7 +39,7 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
 // A job asked for all its steps, and this one is better left alone. The user may have meant it, and reads a warning.
 Activation leave_alone(const UserChoice& choice, std::string_view reason,
                        std::string_view hint = "use --bootstrap=on on the line of srun to set it up all the same") {
-  return nothing(cat({reason, ", although ", choice.origin, " asks for it"}), hint, true);
+  return not_set_up(cat({reason, ", although ", choice.origin, " asks for it"}), hint, true);
 }
 
 bool is_torchrun_shape(const SrunFacts& step) { return step.nodes > 1 && step.tasks == step.nodes; }
@@ -118,36 +118,37 @@ bool takes_any_shape(const Settings& settings) {
 }
 
 std::optional<Activation> decide_shape(const Settings& settings, const SrunFacts& step) {
-  if (step.has_terminal) return nothing("the step has a terminal (--pty)", hint_to_ask(step));
-  if (is_launcher(step.program)) return nothing(step.program.reason, launcher_hint(step), step.program.is_stuck);
+  if (step.has_terminal) return not_set_up("the step has a terminal (--pty)", hint_to_ask(step));
+  if (is_launcher(step.program)) return not_set_up(step.program.reason, launcher_hint(step), step.program.is_stuck);
   if (step.program.kind == ProgramKind::kTorchrun) {
-    if (!is_torchrun_shape(step)) return nothing(torchrun_reason(step), torchrun_hint(step));
+    if (!is_torchrun_shape(step)) return not_set_up(torchrun_reason(step), torchrun_hint(step));
     return std::nullopt;
   }
   if (takes_any_shape(settings)) return std::nullopt;
-  if (step.tasks < 2) return nothing("the step has one task", kMoreTasks);
+  if (step.tasks < 2) return not_set_up("the step has one task", kMoreTasks);
   if (step.program.kind == ProgramKind::kShell || step.program.kind == ProgramKind::kScript) {
-    return nothing(step.program.reason, step.program.remedy.empty() ? kAskForJob : step.program.remedy);
+    return not_set_up(step.program.reason, step.program.remedy.empty() ? kAskForJob : step.program.remedy);
   }
   if (step.tasks % std::max(1U, step.nodes) != 0) {
-    return nothing(cat({counted(step.tasks, "task"), " on ", counted(step.nodes, "node"),
-                        " cannot be the same number on each node"}),
-                   "use --ntasks-per-node=N, or --bootstrap=on if each task has a GPU");
+    return not_set_up(cat({counted(step.tasks, "task"), " on ", counted(step.nodes, "node"),
+                           " cannot be the same number on each node"}),
+                      "use --ntasks-per-node=N, or --bootstrap=on if each task has a GPU");
   }
   return std::nullopt;
 }
 
 Activation other_partition(const SrunFacts& step) {
-  return nothing("its partition is not in partitions= of plugstack.conf", hint_to_ask(step));
+  return not_set_up("its partition is not in partitions= of plugstack.conf", hint_to_ask(step));
 }
 
 // An --exclusive job has the GPUs of its nodes without asking, which its steps have not.
 Activation lacks_request(const GpuRequest& gpus, const SrunFacts& step) {
   if (gpus.has_gpus || step.gpus_of_job == 0) {
-    return nothing(gpus.reason, gpus.hint.empty() ? hint_to_ask(step) : std::string(gpus.hint));
+    return not_set_up(gpus.reason, gpus.hint.empty() ? hint_to_ask(step) : std::string(gpus.hint));
   }
-  return nothing("the job has GPUs, and this step requests none",
-                 cat({"use --gpus-per-node=", std::to_string(step.gpus_of_job), ", or --bootstrap=on for CPUs alone"}));
+  return not_set_up(
+      "the job has GPUs, and this step requests none",
+      cat({"use --gpus-per-node=", std::to_string(step.gpus_of_job), ", or --bootstrap=on for CPUs alone"}));
 }
 
 // The tasks of this step that are not one for each GPU of their node.
@@ -155,21 +156,22 @@ std::optional<Activation> decide_gpus(const GpuRequest& gpus, const SrunFacts& s
   if (!gpus.per_node) return lacks_request(gpus, step);
   const auto& tasks = answers.tasks_per_node;
   const auto [least, most] = std::minmax_element(tasks.begin(), tasks.end());
-  if (tasks.empty()) return nothing("slurmctld did not say how many tasks each node has", kAskForIt);
+  if (tasks.empty()) return not_set_up("slurmctld did not say how many tasks each node has", kAskForIt);
   if (*least != *most) {
-    return nothing(describe_spread(step.tasks, *least, *most),
-                   cat({"use --ntasks-per-node=", std::to_string(step.tasks / std::max(1U, step.nodes)),
-                        " for an even spread", *most > *gpus.per_node ? "" : ", or --bootstrap=on to set it up"}));
+    return not_set_up(describe_spread(step.tasks, *least, *most),
+                      cat({"use --ntasks-per-node=", std::to_string(step.tasks / std::max(1U, step.nodes)),
+                           " for an even spread", *most > *gpus.per_node ? "" : ", or --bootstrap=on to set it up"}));
   }
   const auto of_node = *gpus.per_node;
   if (*most == of_node) return std::nullopt;
   auto reason = cat({"each node has ", counted(*most, "task"), " and ", counted(of_node, "GPU")});
   if (*most > of_node) {
-    return nothing(std::move(reason), cat({"use --gpus-per-node=", std::to_string(*most),
-                                           " for a GPU for each task, or --bootstrap-gpu-share to share GPUs"}));
+    return not_set_up(std::move(reason), cat({"use --gpus-per-node=", std::to_string(*most),
+                                              " for a GPU for each task, or --bootstrap-gpu-share to share GPUs"}));
   }
-  return nothing(std::move(reason), cat({"use --ntasks-per-node=", std::to_string(of_node),
-                                         " for a task for each GPU, or --bootstrap=on for tasks with several GPUs"}));
+  return not_set_up(std::move(reason),
+                    cat({"use --ntasks-per-node=", std::to_string(of_node),
+                         " for a task for each GPU, or --bootstrap=on for tasks with several GPUs"}));
 }
 
 Activation decide_unasked(const Settings& settings, const SrunFacts& step, const SlurmctldAnswers& answers) {
@@ -188,7 +190,7 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
     activation->needs_warning = settings.hints.value && gpus.has_gpus && step.program.kind == ProgramKind::kTraining;
     return std::move(*activation);
   }
-  if (step.program.kind == ProgramKind::kUnseen) return nothing(step.program.reason, kAskOrNot, true);
+  if (step.program.kind == ProgramKind::kUnseen) return not_set_up(step.program.reason, kAskOrNot, true);
   return set_up(SetUp::kWorld, Asked::kUnasked, cat({"a GPU for each task, and ", step.program.reason}));
 }
 
@@ -202,34 +204,21 @@ Activation observed(Activation activation) {
   return activation;
 }
 
-// srun hands its decision to the components of a step through their environments. An --export of the user's keeps it
-// from all but the first, which would wait for the others. Where the step asked for itself the first one refuses it.
-Activation unreachable(const UserChoice& choice) {
-  const auto remedy = cat({"begin the list of --export with ", kExportValue});
-  constexpr std::string_view kWhy =
-      "the step has several components, and --export keeps the decision of srun from all but the first";
-  if (choice.asked == Asked::kWeakly) return leave_alone(choice, kWhy, remedy);
-  auto activation = nothing(std::string(kWhy), remedy);
-  activation.decision.asked = choice.asked;
-  return activation;
-}
-
 // The first and the last state of a roll-out: some hosts have no plugin, and would start their tasks without ranks. A
 // step that asks is not refused, since only the nodes that have the plugin would end their tasks.
-std::optional<Activation> decide_never(const UserChoice& choice, const Settings& settings) {
-  if (settings.when.value != When::kNever) return std::nullopt;
+Activation decide_never(const UserChoice& choice) {
   constexpr std::string_view kSiteSetsNever = "the site sets when=never, as at the begin and the end of a roll-out";
-  if (choice.asked == Asked::kUnasked) return nothing(std::string(kSiteSetsNever));
+  if (choice.asked == Asked::kUnasked) return not_set_up(std::string(kSiteSetsNever));
   return leave_alone(choice, kSiteSetsNever, "ask your administrator when that ends, and start the step again then");
 }
 
 // `when` is about unasked steps in the partitions of the site.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
-  if (step.is_submitit) return nothing("submitit sets its own ranks", kAskForIt);
+  if (step.is_submitit) return not_set_up("submitit sets its own ranks", kAskForIt);
   if (settings.when.value == When::kAsked)
-    return nothing("no option or variable asks for it, and the site sets when=asked", hint_to_ask(step));
+    return not_set_up("no option or variable asks for it, and the site sets when=asked", hint_to_ask(step));
   if (!step.partition.empty() && !has_partitions(settings, step.partition)) return other_partition(step);
-  if (step.has_components) return nothing("the step has several components (:)", hint_to_ask(step));
+  if (step.has_components) return not_set_up("the step has several components (:)", hint_to_ask(step));
   return std::nullopt;
 }
 
@@ -249,11 +238,17 @@ std::optional<Activation> decide_without_calls(const UserChoice& choice, const S
                                                const SrunFacts& step) {
   if (!choice.wrong.empty()) {
     const bool needs_warning = settings.when.value != When::kNever && !decide_site(settings, step);
-    return nothing(cat({choice.wrong, ", and counts as off"}), {}, needs_warning);
+    return not_set_up(cat({choice.wrong, ", and counts as off"}), {}, needs_warning);
   }
-  if (choice.is_off) return nothing(cat({choice.origin, " switches it off"}));
-  if (auto activation = decide_never(choice, settings)) return std::move(*activation);
-  if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) return unreachable(choice);
+  if (choice.is_off) return not_set_up(cat({choice.origin, " switches it off"}));
+  if (settings.when.value == When::kNever) return decide_never(choice);
+  // srun hands its decision to the components of a step through their environments. A user's --export keeps it from all
+  // but the first, which would wait for the others.
+  if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) {
+    return refuse_or_leave_alone(
+        choice, "the step has several components, and --export keeps the decision of srun from all but the first",
+        cat({"begin the list of --export with ", kExportValue}));
+  }
   if (choice.asked == Asked::kStrongly) return asked_for(choice);
   if (choice.asked == Asked::kWeakly) return decide_weakly_without_calls(choice, step);
   auto activation = decide_site(settings, step);
@@ -271,9 +266,9 @@ Activation decide_activation(const UserChoice& choice, const Settings& settings,
   return settings.when.value == When::kObserve ? observed(std::move(activation)) : activation;
 }
 
-Activation decide_without_site(const UserChoice& choice, const std::string& wrong) {
-  if (choice.asked == Asked::kWeakly) return leave_alone(choice, wrong, "");
-  auto activation = nothing(wrong);
+Activation refuse_or_leave_alone(const UserChoice& choice, const std::string& why, std::string_view hint) {
+  if (choice.asked == Asked::kWeakly) return leave_alone(choice, why, hint);
+  auto activation = not_set_up(why, hint);
   activation.decision.asked = choice.asked;
   return activation;
 }
@@ -288,10 +283,8 @@ std::string announcement(const Decision& decision, std::uint32_t tasks, std::str
 }
 
 Activation decide_without_address(const UserChoice& choice, const std::string& why) {
-  constexpr std::string_view kNameOne = "name an address of that node with --bootstrap-addr";
-  if (choice.asked == Asked::kWeakly) return leave_alone(choice, why, kNameOne);
-  auto activation = nothing(why, kNameOne, true);
-  activation.decision.asked = choice.asked;
+  auto activation = refuse_or_leave_alone(choice, why, "name an address of that node with --bootstrap-addr");
+  activation.needs_warning = true;
   return activation;
 }
 
@@ -310,7 +303,7 @@ std::vector<std::string> program_warnings(const Decision& decision, const SrunFa
 
 Activation decide_without_answers(const UserChoice& choice, const std::string& why) {
   if (choice.asked != Asked::kUnasked && !choice.is_off) return asked_for(choice);
-  return nothing(why, kAskOrNot, true);
+  return not_set_up(why, kAskOrNot, true);
 }
 
 }  // namespace bootstrap

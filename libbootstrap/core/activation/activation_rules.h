@@ -93,8 +93,8 @@ std::optional<Activation> decide_without_calls(const UserChoice& choice, const S
 Activation decide_activation(const UserChoice& choice, const Settings& settings, const SrunFacts& step,
                              const SlurmctldAnswers& answers);
 
-// An argument of plugstack.conf is wrong: it is unknown which steps the site wants to be set up.
-Activation decide_without_site(const UserChoice& choice, const std::string& wrong);
+// A step that cannot be set up: one that asks for itself is refused, and one of a job that asked is left alone.
+Activation refuse_or_leave_alone(const UserChoice& choice, const std::string& why, std::string_view hint);
 
 // The line for a world, or a torchrun, that the user did not ask for: its size, its nodes, and how to switch it off.
 // `hosts` is Slurm's list.
@@ -107,7 +107,7 @@ std::vector<std::string> program_warnings(const Decision& decision, const SrunFa
 // slurmctld did not answer in time.
 Activation decide_without_answers(const UserChoice& choice, const std::string& why);
 
-// No address of rank 0 is known. A step that asks for itself is refused.
+// No address of rank 0 is known.
 Activation decide_without_address(const UserChoice& choice, const std::string& why);
 
 }  // namespace bootstrap
