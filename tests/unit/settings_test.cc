@@ -170,7 +170,7 @@ TEST(Settings, OfAProcessAreReadFromItsEnvironment) {
   EXPECT_EQ(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_TIMEOUT", "0"}}), AppliesTo::kProcess)
                 .error()
                 .message,
-            "SLURM_BOOTSTRAP_TIMEOUT=\"0\" is not valid: use whole seconds, 1 to 86400");
+            "SLURM_BOOTSTRAP_TIMEOUT=\"0\" is not valid: use a number of seconds from 1 to 86400");
 }
 
 TEST(SettingName, IsThePlaceWhereItWasSet) {

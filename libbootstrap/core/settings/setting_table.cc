@@ -45,40 +45,19 @@ Result<Value> read_word(std::string_view text) {
   return refuse_value(std::move(takes));
 }
 
-Result<bool> read_switch(std::string_view text) {
-  if (text == "on" || text == "off") return text == "on";
-  return refuse_value("use on or off");
-}
-
-Result<bool> read_cpu(std::string_view text) {
-  if (text == "near" || text == "off") return text == "near";
-  return refuse_value("use near or off");
-}
-
 Result<bool> read_debug(std::string_view text) { return text != "0"; }
 Result<bool> read_timing(std::string_view text) { return text == "1"; }
 
-// Nothing for 0, too.
-std::optional<std::uint32_t> number_up_to(std::uint32_t most, std::string_view text) {
-  const auto number = parse_unsigned<std::uint32_t>(text, most);
-  return number == 0 ? std::nullopt : number;
-}
+constexpr std::string_view kSeconds = "a number of seconds";
+constexpr std::string_view kPorts = "a number of ports";
 
-Result<std::uint32_t> read_grace(std::string_view text) {
-  if (text == "off") return 0U;
-  if (const auto seconds = number_up_to(kMaxSeconds, text)) return *seconds;
-  return refuse_value("use off or a number of seconds from 1 to 86400");
-}
-
-Result<std::uint32_t> read_timeout(std::string_view text) {
-  if (const auto seconds = number_up_to(kMaxSeconds, text)) return *seconds;
-  return refuse_value("use whole seconds, 1 to 86400");
-}
-
-Result<std::uint32_t> read_ports(std::string_view text) {
-  if (text == "off") return 0U;
-  if (const auto ports = number_up_to(kMaxTaskPorts, text)) return *ports;
-  return refuse_value("use off or a number of ports from 1 to 8");
+// From 1 to the most; "off" is 0 where that is allowed.
+template <std::uint32_t kMost, const std::string_view& kWhat, bool kMayBeOff>
+Result<std::uint32_t> read_number(std::string_view text) {
+  if (kMayBeOff && text == "off") return 0U;
+  const auto number = parse_unsigned<std::uint32_t>(text, kMost);
+  if (number && *number != 0) return *number;
+  return refuse_value(cat({"use ", kMayBeOff ? "off or " : "", kWhat, " from 1 to ", std::to_string(kMost)}));
 }
 
 // A list with commas; the empty text is the empty list.
@@ -239,9 +218,9 @@ constexpr std::array kSpecs{
         {"launchers", "", "", "LIST", "", "programs of the site that start ranks or other programs themselves"}),
     row<&Settings::trainers, read_programs, write_text>(
         {"trainers", "", "", "LIST", "", "programs of the site that may train, also where they are scripts"}),
-    row<&Settings::announce, read_switch, write_word<bool, kSwitch>>(
+    row<&Settings::announce, read_word<bool, kSwitch>, write_word<bool, kSwitch>>(
         {"announce", "", "", "on|off", "", "print a line in each world that nobody asked for"}, AppliesTo::kReport),
-    row<&Settings::hints, read_switch, write_word<bool, kSwitch>>(
+    row<&Settings::hints, read_word<bool, kSwitch>, write_word<bool, kSwitch>>(
         {"hints", "", "", "on|off", "", "print why a step that trains with several GPUs is not set up"},
         AppliesTo::kReport),
     row<&Settings::log, read_word<bool, kLog>, write_word<bool, kLog>>(
@@ -253,25 +232,25 @@ constexpr std::array kSpecs{
     row<&Settings::port_range, read_port_range, write_port_range>(
         {"port_range", "SLURM_BOOTSTRAP_PORT_RANGE", "bootstrap-port-range", "LOW-HIGH", "",
          "range for computed ports; keep it outside ip_local_port_range"}),
-    row<&Settings::ports, read_ports, write_number>(
+    row<&Settings::ports, read_number<kMaxTaskPorts, kPorts, true>, write_number>(
         {"ports", "SLURM_BOOTSTRAP_PORTS", "bootstrap-ports", "N|off", "",
          "so many further ports for each task, for servers of its own, in BOOTSTRAP_PORTS"}),
     row<&Settings::address, read_address, write_text>(
         {"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
          "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0, %a for its NodeAddr"}),
-    row<&Settings::claim, read_switch, write_word<bool, kSwitch>>(
+    row<&Settings::claim, read_word<bool, kSwitch>, write_word<bool, kSwitch>>(
         {"claim", "SLURM_BOOTSTRAP_CLAIM", "bootstrap-claim", "on|off", "",
          "reserve MASTER_PORT and BOOTSTRAP_PORTS until the step ends"}),
     row<&Settings::gpu, read_word<GpuMode, kGpuModes>, write_word<GpuMode, kGpuModes>>(
         {"gpu", "SLURM_BOOTSTRAP_GPU", "bootstrap-gpu", "index|first|narrow|off", "",
          "list of GPUs: the same in all tasks, own one at LOCAL_RANK; own one first; own one alone; as Slurm set it"}),
-    row<&Settings::gpu_share, read_switch, write_word<bool, kSwitch>>({"gpu_share", "SLURM_BOOTSTRAP_GPU_SHARE",
-                                                                       "bootstrap-gpu-share", "on|off", "on",
-                                                                       "let several tasks of a node use one GPU"}),
-    row<&Settings::cpu_near, read_cpu, write_word<bool, kCpu>>(
+    row<&Settings::gpu_share, read_word<bool, kSwitch>, write_word<bool, kSwitch>>(
+        {"gpu_share", "SLURM_BOOTSTRAP_GPU_SHARE", "bootstrap-gpu-share", "on|off", "on",
+         "let several tasks of a node use one GPU"}),
+    row<&Settings::cpu_near, read_word<bool, kCpu>, write_word<bool, kCpu>>(
         {"cpu", "SLURM_BOOTSTRAP_CPU", "bootstrap-cpu", "near|off", "",
          "bind each task to those of its cores that are near its GPU"}),
-    row<&Settings::preload, read_switch, write_word<bool, kSwitch>>(
+    row<&Settings::preload, read_word<bool, kSwitch>, write_word<bool, kSwitch>>(
         {"preload", "SLURM_BOOTSTRAP_PRELOAD", "bootstrap-preload", "on|off", "on",
          "add libbootstrap.so to LD_PRELOAD of the tasks, after the libraries that are there"}),
     row<&Settings::preload_library, read_preload_library, write_text>(
@@ -283,7 +262,7 @@ constexpr std::array kSpecs{
         {"interface", "SLURM_BOOTSTRAP_INTERFACE", "bootstrap-interface", "gloo|auto|NAME|CIDR|off", "",
          "network interface for NCCL, Gloo, NVSHMEM and UCX; auto: the one that routes to MASTER_ADDR; gloo: that one "
          "for Gloo alone"}),
-    row<&Settings::grace, read_grace, write_number>(
+    row<&Settings::grace, read_number<kMaxSeconds, kSeconds, true>, write_number>(
         {"grace", "SLURM_BOOTSTRAP_GRACE", "bootstrap-grace", "SECONDS|off", "",
          "in a step that asked for the plugin: how long the other tasks may go on after one failed"}),
     row<&Settings::shared_dir, read_shared_dir, write_text>(
@@ -292,7 +271,7 @@ constexpr std::array kSpecs{
     row<&Settings::debug, read_debug, write_word<bool, kSwitch>>(
         {"debug", "SLURM_BOOTSTRAP_DEBUG", "", "0|1", "", "write a line for each decision to standard error"},
         AppliesTo::kProcess),
-    row<&Settings::timeout, read_timeout, write_number>(
+    row<&Settings::timeout, read_number<kMaxSeconds, kSeconds, false>, write_number>(
         {"timeout", "SLURM_BOOTSTRAP_TIMEOUT", "", "SECONDS", "", "deadline of a collective call"},
         AppliesTo::kProcess),
     row<&Settings::timing, read_timing, write_word<bool, kSwitch>>(

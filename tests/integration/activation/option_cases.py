@@ -21,11 +21,11 @@ TAKES = {
     "bootstrap-ports": "use off or a number of ports from 1 to 8",
     "bootstrap-addr": "use a host name or address, or a template such as %h-ib0, where %h is the host of rank 0, and %a the address by "
                       "which Slurm reaches it",
-    "bootstrap-claim": "use on or off",
+    "bootstrap-claim": "use off or on",
     "bootstrap-gpu": "use index, first, narrow or off",
-    "bootstrap-gpu-share": "use on or off",
-    "bootstrap-cpu": "use near or off",
-    "bootstrap-preload": "use on or off",
+    "bootstrap-gpu-share": "use off or on",
+    "bootstrap-cpu": "use off or near",
+    "bootstrap-preload": "use off or on",
     "bootstrap-frameworks": "use auto, all, none or a list of pytorch, torchrun, accelerate, lightning, "
                             "tensorflow, jax, nvshmem, nccl-tests, openmp",
     "bootstrap-interface": "use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8",
