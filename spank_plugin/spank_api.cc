@@ -62,30 +62,19 @@ std::string own_host() {
   return name == nullptr ? "" : name;
 }
 
-namespace {
-
-// Of any length, where Slurm keeps it; spank_getenv() cuts what it copies.
-std::optional<std::string_view> long_task_variable(spank_t spank, std::string_view name) {
-  for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    if (text.starts_with(name) && text.substr(name.size()).starts_with('=')) {
-      return text.substr(name.size() + 1);
-    }
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::optional<std::string> task_variable(spank_t spank, const char* name) {
   std::array<char, 4096> buffer;  // not cleared: in a forked child each page that is written to is copied first
   const auto error = spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size()));
   if (error != ESPANK_SUCCESS && error != ESPANK_NOSPACE) return std::nullopt;
-  const auto value =
-      error == ESPANK_NOSPACE ? long_task_variable(spank, name) : std::optional<std::string_view>(buffer.data());
+  std::string_view value(buffer.data());
+  if (error == ESPANK_NOSPACE) {  // spank_getenv() has cut it
+    for_each_variable(spank, [&](std::string_view other, std::string_view whole) {
+      if (other == name && value.data() == buffer.data()) value = whole;
+    });
+  }
   const auto known = find_known_variable(name);
-  if (!value || !known || !known->accepts(*value)) return std::nullopt;
-  return std::string(*value);
+  if (!known || !known->accepts(value)) return std::nullopt;
+  return std::string(value);
 }
 
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value) {

@@ -7,8 +7,6 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -36,7 +34,18 @@ std::optional<Number> item(spank_t spank, spank_item_t which, Key... key) {
 
 std::string text_item(spank_t spank, spank_item_t which);  // empty when Slurm has none
 const char* const* job_environment(spank_t spank);         // stays Slurm's memory
-std::vector<std::string> job_command(spank_t spank);       // what the step starts, word by word; empty: Slurm has none
+
+// Calls `use(name, value)` for each variable in it; what they view stays Slurm's memory.
+template <class Use>
+void for_each_variable(spank_t spank, Use use) {
+  for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const auto equals = text.find('=');
+    if (equals != std::string_view::npos) use(text.substr(0, equals), text.substr(equals + 1));
+  }
+}
+
+std::vector<std::string> job_command(spank_t spank);  // what the step starts, word by word; empty: Slurm has none
 
 // The option of the running Slurm that keeps it from hiding GPUs.
 GpuBindDefault gpu_bind_default_of(spank_t spank);

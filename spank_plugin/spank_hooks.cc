@@ -25,17 +25,6 @@ int init(spank_t spank, int count, char** arguments) {
   return bootstrap::kAccepted;
 }
 
-int after_options(spank_t spank) {
-  if (is_srun()) bootstrap::end_of_options(spank);
-  if (bootstrap::is_allocator()) bootstrap::pass_options_to_job();
-  return bootstrap::kAccepted;
-}
-
-int end_of_step() {
-  if (is_srun()) return bootstrap::end_report_receiver();
-  return StepOnNode::current().end();
-}
-
 }  // namespace
 
 #pragma GCC visibility push(default)  // everything below is for Slurm; exports.map names it again
@@ -62,7 +51,11 @@ extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
 
 // srun, sbatch and salloc have read their command lines.
 extern "C" int slurm_spank_init_post_opt(spank_t spank, int /*count*/, char** /*arguments*/) {
-  return guard("init_post_opt", accept, [&] { return after_options(spank); });
+  return guard("init_post_opt", accept, [&] {
+    if (is_srun()) bootstrap::end_of_options(spank);
+    if (bootstrap::is_allocator()) bootstrap::pass_options_to_job();
+    return bootstrap::kAccepted;
+  });
 }
 
 // srun, when the step exists and its tasks do not yet.
@@ -98,7 +91,8 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int /*count*/, char** /*argu
 
 // srun and slurmstepd, when all tasks (of the node) have ended.
 extern "C" int slurm_spank_exit(spank_t /*spank*/, int /*count*/, char** /*arguments*/) {
-  return guard("exit", accept, end_of_step);
+  return guard("exit", accept,
+               [] { return is_srun() ? bootstrap::end_report_receiver() : StepOnNode::current().end(); });
 }
 
 #pragma GCC visibility pop

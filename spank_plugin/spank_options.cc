@@ -70,12 +70,6 @@ int option_callback(int place, const char* value, int remote) {
   });
 }
 
-// slurmd's log on a node, srun -v elsewhere.
-void log_info_quietly(const std::string& message) {
-  if (is_slurmstepd()) return log_info(message);
-  log_verbose(message);
-}
-
 void register_options(spank_t spank) {
   auto& usages = state().usages;
   const auto specs = setting_specs();
@@ -97,7 +91,8 @@ void register_options(spank_t spank) {
     // Not for a user who gave no option of ours.
     if (!user_knows) {
       const auto* const why = registered == ESPANK_BAD_ARG ? "another plugin has it" : spank_strerror(registered);
-      log_info_quietly(cat({"cannot register the option --", spec.option, " with Slurm: ", why}));
+      const auto message = cat({"cannot register the option --", spec.option, " with Slurm: ", why});
+      is_slurmstepd() ? log_info(message) : log_verbose(message);
     }
     user_knows = true;  // where one is not, the others may well not be, either
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. After any other failure
@@ -112,13 +107,6 @@ std::string option_variable(std::string_view option) {
     if (character == '-') character = '_';
   }
   return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
-}
-
-void read_site_arguments(int count, char** arguments) {
-  for (int i = 0; i < count; ++i) {
-    const auto applied = apply_site_argument(state().site, arguments[i]);
-    if (!applied && !state().site_error) state().site_error = applied.error();
-  }
 }
 
 // Which of the given options ask or refuse: one group of them, all of the job or all of srun's line. Nothing: none was
@@ -149,7 +137,10 @@ bool begin_options(spank_t spank, int count, char** arguments) {
   const bool is_slurmd = !is_srun() && !is_allocator() && !is_slurmstepd();  // or in a prolog or epilog
   if (is_slurmd || state().has_begun) return false;
   state().has_begun = true;
-  read_site_arguments(count, arguments);
+  for (int i = 0; i < count; ++i) {
+    const auto applied = apply_site_argument(state().site, arguments[i]);
+    if (!applied && !state().site_error) state().site_error = applied.error();
+  }
   register_options(spank);
   return true;
 }

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -126,21 +125,17 @@ PortFacts hold_ports(const StepFacts& facts, const Settings& settings, const Ste
   return found;
 }
 
-std::string remedy_of(const StepFacts& facts, std::size_t gpus) {
-  if (facts.id.launcher == Launcher::kMpirun) {
-    return cat({"start at most as many ranks on a node as it has GPUs (-npernode ", std::to_string(gpus), ")"});
-  }
-  const auto tasks = facts.layout.place(facts.ranks_here.front()).local_size;
-  return cat({"request one GPU for each task (--gres=gpu:", std::to_string(tasks), ")"});
-}
-
 // The plugin refuses this; here the program goes on, and its own error may be less clear.
 std::string warn_of_missing_gpus(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   const auto& place = facts.layout.place(facts.ranks_here.front());
   if (plan.gpus || place.local_rank != 0 || !is_oversubscribed(facts, settings)) return {};
   const auto gpus = facts.gpu_list->entries.size();
-  return cat({describe_sharing(facts.layout.host_of(place.rank), place.local_size, "share", gpus), "; ",
-              remedy_of(facts, gpus), ", or set SLURM_BOOTSTRAP_GPU_SHARE=on to share them"});
+  const bool from_mpirun = facts.id.launcher == Launcher::kMpirun;
+  return cat({describe_sharing(facts.layout.host_of(place.rank), place.local_size, "share", gpus),
+              from_mpirun ? "; start at most as many ranks on a node as it has GPUs (-npernode "
+                          : "; request one GPU for each task (--gres=gpu:",
+              std::to_string(from_mpirun ? gpus : place.local_size),
+              "), or set SLURM_BOOTSTRAP_GPU_SHARE=on to share them"});
 }
 
 // The plugin gets the cores from Slurm, this process from its own CPU mask.
@@ -153,33 +148,19 @@ TaskFacts own_task(const StepFacts& facts, const StepPlan& plan, const PortFacts
   return task;
 }
 
-// Under mpirun on several nodes. A program that is linked with MPI does not use MASTER_ADDR.
-std::string warn_of_missing_address(const StepFacts& facts, const TaskPlan& task) {
-  if (facts.knows_hosts || find_variable(task.variables, "MASTER_ADDR") != nullptr || is_loaded("libmpi")) return {};
-  return "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
-         "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0";
-}
-
-// In rank 0: the table, or with SLURM_BOOTSTRAP_DEBUG=1 one line for each decision.
+// In rank 0.
 void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
              bool holds_port) {
-  const auto first = verdict(facts.decision, {});
   const bool is_debug = process_settings(facts.environment).debug.value;
-  if (settings.explain.value) {
-    auto table = explain_text(facts, settings, plan, {&task, 1},
-                              {.verdict = first,
-                               .is_preloaded = true,
-                               .holds_port = holds_port,
-                               .shows_all = is_debug,
-                               .notes = step_notes(facts, plan),
-                               .versions = cat({"libbootstrap ", kVersion})});
-    if (table.ends_with('\n')) table.pop_back();
-    print_line(table);
-  } else if (is_debug) {
-    const auto who = step_prefix(facts.id);
-    print_line(who + first);
-    for (const auto& line : decision_lines(facts, plan, task, holds_port)) print_line(who + line);
-  }
+  if (!settings.explain.value && !is_debug) return;
+  auto text = explain_set_up(facts, settings, plan, {&task, 1},
+                             {.verdict = verdict(facts.decision, {}),
+                              .is_preloaded = true,
+                              .holds_port = holds_port,
+                              .shows_all = is_debug,
+                              .versions = cat({"libbootstrap ", kVersion})});
+  text.pop_back();  // print_line() adds the newline
+  print_line(text);
 }
 
 // As for a job that asked: no launcher, and torchrun only as one task on each of several nodes.
@@ -230,8 +211,12 @@ Status set_up(const Environment& environment, SetUp what) {
     return {};
   }
   for (const auto& warning : task.warnings) warn(step, warning);
-  const auto missing = warn_of_missing_address(*facts, task);
-  if (!missing.empty()) warn(step, missing);
+  // Under mpirun on several nodes. A program that is linked with MPI does not use MASTER_ADDR.
+  if (!facts->knows_hosts && find_variable(task.variables, "MASTER_ADDR") == nullptr && !is_loaded("libmpi")) {
+    warn(step,
+         "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
+         "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0");
+  }
   explain(*facts, *settings, *plan, task, ports.holds_master);
   return {};
 }

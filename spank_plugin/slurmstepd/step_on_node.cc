@@ -3,7 +3,6 @@
 #include "slurmstepd/step_on_node.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstddef>

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -26,10 +25,6 @@ bool from_slurm(std::string_view name) {
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
-bool is_left_to_plugins(std::string_view name) {
-  return std::find(kLeftToPlugins.begin(), kLeftToPlugins.end(), name) != kLeftToPlugins.end();
-}
-
 // The environment of the task as it is now, for the names of a plan: all in one pass, since spank_getenv makes one for
 // each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to look
 // each of them up among the known variables took more than half of our own instructions in task_init.
@@ -37,12 +32,7 @@ class CurrentValues {
  public:
   CurrentValues(spank_t spank, const TaskPlan& plan, const std::vector<std::string>& removals)
       : values_(plan.variables.size()) {
-    const auto* entry = job_environment(spank);
-    for (; entry != nullptr && *entry != nullptr; ++entry) {
-      const std::string_view text(*entry);
-      const auto name = text.substr(0, text.find('='));
-      if (name.size() == text.size()) continue;
-      const auto value = text.substr(name.size() + 1);
+    for_each_variable(spank, [&](std::string_view name, std::string_view value) {
       if (name == "SLURM_PROCID") rank_ = value;
       bool is_planned = false;
       for (std::size_t i = 0; i < plan.variables.size(); ++i) {
@@ -53,7 +43,7 @@ class CurrentValues {
       for (const auto& removal : removals) {
         if (!is_planned && removal == name) to_remove_.push_back(&removal);
       }
-    }
+    });
   }
 
   std::optional<std::string_view> rank() const { return rank_; }
@@ -78,11 +68,10 @@ void withdraw_task_environment(spank_t spank, const TaskPlan& task) {
 
 std::vector<std::pair<std::string, std::string>> values_of_plugins(spank_t spank) {
   std::vector<std::pair<std::string, std::string>> values;
-  for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const auto name = text.substr(0, text.find('='));
-    if (name.size() < text.size() && is_left_to_plugins(name)) values.emplace_back(name, text.substr(name.size() + 1));
-  }
+  for_each_variable(spank, [&](std::string_view name, std::string_view value) {
+    const bool is_theirs = std::find(kLeftToPlugins.begin(), kLeftToPlugins.end(), name) != kLeftToPlugins.end();
+    if (is_theirs) values.emplace_back(name, value);
+  });
   return values;
 }
 

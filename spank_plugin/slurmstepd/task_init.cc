@@ -211,31 +211,20 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   return {};
 }
 
-// What explain, srun -v and SLURM_BOOTSTRAP_DEBUG=1 print of a step that is set up: the table, or one line for each
-// decision.
 void StepOnNode::explain_task(spank_t spank, const Planned& planned, const TaskFacts& own) const {
   const auto& facts = planned.facts;
   const auto& plan = planned.plan;
-  const bool holds_port = planned.ports && planned.ports->holds_master;
   const auto near = own.gpus == nullptr || own.gpus->is_untouched ? CpuSet() : cores_near(*own.gpus, own.view);
   const auto cores = cores_of(0);
-  std::vector<std::string> notes{note_far_gpu(facts, 0, cores, near)};
-  if (is_one_core(cores)) notes.push_back(note_one_core(facts, plan, 0));
-  std::erase(notes, "");
-  if (!planned.settings.explain.value) {
-    auto lines = decision_lines(facts, plan, *task_plan_, holds_port);
-    lines.insert(lines.end(), notes.begin(), notes.end());
-    for (const auto& line : lines) print_to_stderr(cat({step_prefix(facts.id), line, "\n"}));
-    return;
-  }
   const auto slurm = text_item(spank, S_SLURM_VERSION);
   ExplainContext context{.verdict = verdict(facts.decision, hint_of(facts.decision)),
-                         .holds_port = holds_port,
+                         .holds_port = planned.ports && planned.ports->holds_master,
                          .shows_all = process_settings(facts.environment).debug.value,
-                         .notes = step_notes(facts, plan),
+                         .notes = {note_far_gpu(facts, 0, cores, near)},
                          .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
-  context.notes.insert(context.notes.end(), notes.begin(), notes.end());
-  print_to_stderr(explain_text(facts, planned.settings, plan, plan_all_tasks(planned, *task_plan_, own), context));
+  if (is_one_core(cores)) context.notes.push_back(note_one_core(facts, plan, 0));
+  std::erase(context.notes, "");
+  print_to_stderr(explain_set_up(facts, planned.settings, plan, plan_all_tasks(planned, *task_plan_, own), context));
 }
 
 }  // namespace bootstrap

@@ -24,12 +24,6 @@ namespace {
 // Slurm goes through all of the environment for each variable that is set or removed.
 constexpr std::size_t kMostEntries = 16384;
 
-bool has_too_many(const char* const* entries) {
-  std::size_t count = 0;
-  for (; entries != nullptr && *entries != nullptr && count <= kMostEntries; ++entries) ++count;
-  return count > kMostEntries;
-}
-
 Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, std::string_view name) {
   const auto value = item(spank, which);
   if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", name}));
@@ -74,15 +68,12 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
 
 // In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Only
 // task_init replaces srun's placeholder in RANK: it stays where another plugin starts the program first.
-void unset_all(spank_t spank, const std::vector<std::string>& names, const Environment& environment, bool asks) {
+void unset_all(spank_t spank, const std::vector<std::string>& names, const Environment& environment,
+               bool keeps_placeholder) {
   for (const auto& name : names) {
-    const bool is_placeholder = asks && name == "RANK" && environment.get(name) == kRankPlaceholder;
-    if (!is_placeholder) unset_task_variable(spank, name);
+    if (keeps_placeholder && name == "RANK" && environment.get(name) == kRankPlaceholder) continue;
+    unset_task_variable(spank, name);
   }
-}
-
-void unset_inherited(spank_t spank, const Environment& environment, bool asks) {
-  unset_all(spank, inherited_to_unset(environment), environment, asks);
 }
 
 // srun's default for this step alone would apply to the steps inside of it, too.
@@ -137,7 +128,7 @@ StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
 
 StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& environment,
                                             const std::optional<Decision>& decision) {
-  unset_inherited(spank, environment, has_asked_);
+  unset_all(spank, inherited_to_unset(environment), environment, has_asked_);
   if (has_asked_) return Refused{};
   const auto choice = user_choice({});
   // The library acts by itself where it is preloaded, and does not know srun's options.
@@ -158,27 +149,6 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
        "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"}};
 }
 
-namespace {
-
-// As Slurm names a user: "alice(1000)". The name comes from the environment, and the number from Slurm.
-std::string user_of(spank_t spank, const Environment& environment) {
-  const auto name = environment.get("SLURM_JOB_USER").value_or("");
-  return cat({is_host_name(name) ? name : "?", "(", std::to_string(item<uid_t>(spank, S_JOB_UID).value_or(0)), ")"});
-}
-
-std::string count_of(spank_t spank, spank_item_t which) {
-  const auto count = item(spank, which);
-  return count ? std::to_string(*count) : "?";
-}
-
-// Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
-// wrong.
-bool is_of_this_node(const Error& error) {
-  return error.code == ErrorCode::kMisplaced || error.code == ErrorCode::kUnavailable;
-}
-
-}  // namespace
-
 // One line for a step, and one more where a node refuses it for a reason of its own.
 void StepOnNode::log_decision(spank_t spank, const Environment& environment, const Decision& decision,
                               const Outcome& outcome) const {
@@ -192,17 +162,28 @@ void StepOnNode::log_decision(spank_t spank, const Environment& environment, con
   if (const auto* const alone = std::get_if<LeftAlone>(&outcome); alone != nullptr && !alone->warnings.empty()) {
     why = alone->warnings.front();
   }
-  const auto partition = environment.get("SLURM_JOB_PARTITION").value_or("");
-  log_info(step_, cat({"decision=\"", what, "\" user=", user_of(spank, environment), " partition=",
-                       is_host_name(partition) ? partition : "?", " tasks=", count_of(spank, S_JOB_TOTAL_TASK_COUNT),
-                       " nodes=", count_of(spank, S_JOB_NNODES), " reason: ", printable(why)}));
+  const auto name_in = [&](const char* variable) {
+    const auto name = environment.get(variable).value_or("");
+    return is_host_name(name) ? name : "?";
+  };
+  const auto count_of = [spank](spank_item_t which) {
+    const auto count = item(spank, which);
+    return count ? std::to_string(*count) : "?";
+  };
+  // As Slurm names a user: "alice(1000)".
+  log_info(step_, cat({"decision=\"", what, "\" user=", name_in("SLURM_JOB_USER"), "(",
+                       std::to_string(item<uid_t>(spank, S_JOB_UID).value_or(0)),
+                       ") partition=", name_in("SLURM_JOB_PARTITION"), " tasks=", count_of(S_JOB_TOTAL_TASK_COUNT),
+                       " nodes=", count_of(S_JOB_NNODES), " reason: ", printable(why)}));
 }
 
 StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::uint32_t> step) {
   is_reporter_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
-  if (has_too_many(entries)) return refuse_large_environment(spank);
+  std::size_t count = 0;
+  while (entries != nullptr && entries[count] != nullptr && count <= kMostEntries) ++count;
+  if (count > kMostEntries) return refuse_large_environment(spank);
   const auto environment = read_entries(entries, UnknownVariables::kSkip);
   const auto id = gather_step_id(spank, environment);
   if (!step || entries == nullptr || !id) {
@@ -227,7 +208,7 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   // srun sees kinds of GPUs only where the user named one, and has announced a world. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
   if (decision.asked == Asked::kUnasked && list && list->has_mig) {
-    unset_inherited(spank, environment, false);
+    unset_all(spank, inherited_to_unset(environment), environment, false);
     return LeftAlone{{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"}};
   }
   auto collected = collect_settings(environment);
@@ -243,22 +224,15 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
     unset_all(spank, planned->plan.removals, environment, has_asked_ && decision.set_up != SetUp::kTorchrun);
     return std::move(*planned);
   }
-  is_reporter_ = is_reporter_ || is_of_this_node(planned.error());
+  // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
+  // wrong.
+  const auto code = planned.error().code;
+  is_reporter_ = is_reporter_ || code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
   if (has_asked_) return Refused{std::move(planned.error())};
   // The user did not ask for a step that ends.
-  unset_inherited(spank, environment, false);
+  unset_all(spank, inherited_to_unset(environment), environment, false);
   return LeftAlone{{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})}};
 }
-
-namespace {
-
-// Other programs may be made for several GPUs.
-bool trains(spank_t spank, const Environment& environment) {
-  return kind_by_words(job_command(spank), environment, item(spank, S_JOB_NNODES).value_or(1)) ==
-         ProgramKind::kTraining;
-}
-
-}  // namespace
 
 Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environment, const StepId& id,
                                       const Decision& decision, const Settings& settings) {
@@ -282,8 +256,10 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
   }
   std::optional<PortFacts> ports;
   std::vector<std::string> warnings;
-  if (auto unused = warn_of_unused_gpus(*facts, *plan); !unused.empty() && trains(spank, environment)) {
-    warnings.push_back(std::move(unused));
+  if (auto unused = warn_of_unused_gpus(*facts, *plan); !unused.empty()) {
+    // Other programs may be made for several GPUs.
+    const auto kind = kind_by_words(job_command(spank), environment, item(spank, S_JOB_NNODES).value_or(1));
+    if (kind == ProgramKind::kTraining) warnings.push_back(std::move(unused));
   }
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {

@@ -18,7 +18,6 @@
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "core/settings/variables.h"
 #include "core/step/failure.h"

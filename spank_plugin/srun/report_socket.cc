@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,12 +26,6 @@ namespace {
 constexpr int kQueue =
     8 << 20;  // bytes: all nodes of a large step report at the same moment; the kernel may allow less
 
-std::uint32_t word_at(const std::string& text, std::size_t place) {
-  std::uint32_t word = 0;
-  for (std::size_t i = 0; i < sizeof word; ++i) word = (word << 8) | static_cast<std::uint8_t>(text[place + i]);
-  return word;
-}
-
 // The kernel drops all else before it takes a place in the queue: a flood without the token loses no
 // line. A datagram that is too short is dropped by the load beyond its end. Without a filter the token is still
 // looked at by who reads.
@@ -39,9 +34,11 @@ void accept_only(int socket, const std::string& prefix) {
   const auto words = prefix.size() / sizeof(std::uint32_t);
   for (std::size_t i = 0; i < words; ++i) {
     const auto place = static_cast<std::uint32_t>(sizeof(udphdr) + i * sizeof(std::uint32_t));
+    std::uint32_t word = 0;
+    std::memcpy(&word, prefix.data() + i * sizeof word, sizeof word);
     const auto to_the_end = static_cast<std::uint8_t>(2 * (words - i - 1) + 1);
     program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, place));
-    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, word_at(prefix, i * sizeof(std::uint32_t)), 0, to_the_end));
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(word), 0, to_the_end));
   }
   program.push_back(BPF_STMT(BPF_RET | BPF_K, UINT32_MAX));
   program.push_back(BPF_STMT(BPF_RET | BPF_K, 0));

@@ -310,6 +310,22 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   return out;
 }
 
+std::string explain_set_up(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
+                           ExplainContext context) {
+  auto& notes = context.notes;
+  if (settings.explain.value) {
+    const auto of_step = step_notes(facts, plan);
+    notes.insert(notes.begin(), of_step.begin(), of_step.end());
+    return explain_text(facts, settings, plan, tasks, context);
+  }
+  auto lines = decision_lines(facts, plan, tasks.front(), context.holds_port);
+  lines.insert(lines.end(), notes.begin(), notes.end());
+  if (context.is_preloaded) lines.insert(lines.begin(), context.verdict);  // else srun has printed it
+  std::string text;
+  for (const auto& line : lines) text += cat({step_prefix(facts.id), line, "\n"});
+  return text;
+}
+
 namespace {
 
 std::string json_rank(const Layout& layout, const Place& place) {

@@ -4,7 +4,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
@@ -37,6 +36,11 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
 // One JSON object, RFC 8259, with a newline at its end.
 std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
                          const ExplainContext& context);
+
+// What people asked to read when a step is set up: with --bootstrap=explain the table, else one line for each decision.
+// Both have the notes of the step in front of those of the context.
+std::string explain_set_up(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
+                           ExplainContext context);
 
 // For srun -v and SLURM_BOOTSTRAP_DEBUG=1: MASTER_ADDR, MASTER_PORT, and each value that was kept or replaced; then the
 // notes.
