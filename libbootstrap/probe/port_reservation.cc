@@ -11,7 +11,6 @@
 #include <cstring>
 #include <iterator>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "core/util/text.h"
@@ -72,13 +71,6 @@ Result<Descriptor> bind_beside_time_wait(std::uint16_t port, const std::string& 
   return holder;
 }
 
-// A program that was started without standard input, output or error does not get the socket in its place.
-Descriptor above_standard_error(Descriptor socket) {
-  if (socket.get() > STDERR_FILENO) return socket;
-  Descriptor higher(::fcntl(socket.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  return higher.is_open() ? std::move(higher) : std::move(socket);  // without one the port stays reserved all the same
-}
-
 }  // namespace
 
 Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
@@ -92,7 +84,10 @@ Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
   } else if (!allow_reuse(holder)) {  // not before the bind, where it would permit a second reservation
     return refused(name, errno);
   }
-  return above_standard_error(std::move(holder));
+  if (holder.get() > STDERR_FILENO) return holder;
+  // A program that was started without standard input, output or error does not get the socket in its place.
+  Descriptor higher(::fcntl(holder.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  return higher.is_open() ? std::move(higher) : std::move(holder);  // without one the port stays reserved all the same
 }
 
 namespace {

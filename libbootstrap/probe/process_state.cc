@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <vector>
 
 #include "core/util/text.h"
 
@@ -22,12 +21,6 @@ std::optional<std::string_view> line_after(std::string_view text, std::string_vi
     if (line.starts_with(name)) return trim(line.substr(name.size()));
   }
   return std::nullopt;
-}
-
-// The kernel marks SIGKILL in every thread of a process until the thread acts on it.
-bool is_sent_sigkill(std::string_view status) {
-  const auto pending = line_after(status, "SigPnd:");
-  return !pending || (parse_hex(*pending).value_or(0) >> (SIGKILL - 1) & 1) != 0;
 }
 
 // The folder of the step in a cgroup's path, such as /system.slice/slurmstepd.scope/job_12/step_0 (version 2) or
@@ -86,7 +79,10 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) noexcept {
 
 bool runs_on(const FileTree& root, pid_t process) {
   const auto folder = cat({"proc/", std::to_string(process)});
-  if (is_sent_sigkill(root.read(cat({folder, "/status"})))) return false;
+  const auto status = root.read(cat({folder, "/status"}));
+  const auto pending = line_after(status, "SigPnd:");
+  // The kernel marks SIGKILL in every thread of a process until the thread acts on it.
+  if (!pending || (parse_hex(*pending).value_or(0) >> (SIGKILL - 1) & 1) != 0) return false;
   const auto text = root.read(cat({folder, "/stat"}));
   const auto stat = parse_process_stat(text);
   return stat && !stat->is_exiting;

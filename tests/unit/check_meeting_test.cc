@@ -3,7 +3,6 @@
 #include "tools/check/check_meeting.h"
 
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/resource.h>
 
 #include <algorithm>

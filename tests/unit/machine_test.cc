@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <string>
-
 #include "fake_machine.h"
 
 namespace bootstrap {

@@ -3,7 +3,6 @@
 #include "core/hardware/network.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>

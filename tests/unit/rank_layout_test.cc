@@ -8,7 +8,6 @@
 #include <map>
 #include <numeric>
 #include <random>
-#include <set>
 
 #include "known_layout.h"
 

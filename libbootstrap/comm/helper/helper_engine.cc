@@ -1,6 +1,5 @@
 // The engine of a rank whose helper process does the work: requests, and what it means if no answer comes.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <chrono>
 #include <utility>
 

@@ -58,13 +58,6 @@ struct OwnProgram {
   std::vector<std::string> arguments;
 };
 
-// The loader names each file but that of the program.
-bool is_in_programs_file(const void* code) {
-  Dl_info facts{};
-  void* file = nullptr;
-  return ::dladdr1(code, &facts, &file, RTLD_DL_LINKMAP) != 0 && *static_cast<const link_map*>(file)->l_name == '\0';
-}
-
 // From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
 // program has left. After an upgrade of the library it is the new file: its helper understands the same request.
 // Nothing where another user could have put that file there.
@@ -88,7 +81,13 @@ std::string file_of(std::uintptr_t code) {
 
 Result<OwnProgram> own_program() {
   const auto* const own_code = reinterpret_cast<const void*>(&own_program);
-  if (is_in_programs_file(own_code)) return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
+  Dl_info facts{};
+  void* file = nullptr;
+  const bool is_known = ::dladdr1(own_code, &facts, &file, RTLD_DL_LINKMAP) != 0;
+  // The loader names each file but that of the program.
+  if (is_known && *static_cast<const link_map*>(file)->l_name == '\0') {
+    return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
+  }
   auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code));
   // Without a base the loader itself was started, as a program; or the program is static, and has no loader to name.
   const auto base_of_loader = ::getauxval(AT_BASE);
@@ -122,15 +121,8 @@ std::vector<std::string> entries_of(const Environment& environment) {
 
 constexpr std::size_t kStackSize = 32768;
 
-// How the two processes start: with this process's memory, which is not copied. valgrind, whose library has that name,
-// would stop all threads until the guard ends; below it they get a copy.
-int start_flags() { return ::dlsym(RTLD_DEFAULT, "_vgnU_freeres") == nullptr ? CLONE_VM | CLONE_VFORK : 0; }
-
 // For functions that return when the thread-local variables are no longer there.
 #define BOOTSTRAP_BARE __attribute__((no_stack_protector, no_sanitize_thread))
-
-// Duplicates a descriptor to a number above those that the helper opens anew: the program may have no standard output.
-Descriptor lift(const Descriptor& low) { return Descriptor(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1)); }
 
 // False at the deadline, or when the other end is gone.
 bool write_all(int socket, std::string_view text, Deadline deadline) {
@@ -212,7 +204,9 @@ struct HelperProcess::Start {
   std::vector<char*> entry_list = pointers(entries);
   Descriptor socket;  // of the helper
   const pid_t program = ::getpid();
-  const int flags = start_flags();
+  // How the two processes start: with this process's memory, which is not copied. valgrind, whose library has that
+  // name, would stop all threads until the guard ends; below it they get a copy.
+  const int flags = ::dlsym(RTLD_DEFAULT, "_vgnU_freeres") == nullptr ? CLONE_VM | CLONE_VFORK : 0;
   pid_t guard = 0;
   int error = 0;
   int status = 0;      // of the helper, from wait(2)
@@ -329,7 +323,10 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
     return fail(ErrorCode::kUnavailable, cat({"cannot create a socket: ", std::strerror(errno)}));
   }
   Descriptor ours(ends[0]);
-  auto theirs = lift(Descriptor(ends[1]));
+  Descriptor low(ends[1]);
+  // Above the numbers that the helper opens anew: the program may have no standard output.
+  Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1));
+  low.reset();
   if (!theirs.is_open()) {
     return fail(ErrorCode::kUnavailable, cat({"cannot duplicate a descriptor: ", std::strerror(errno)}));
   }

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdlib>
-#include <string_view>
 
 #include "core/util/text.h"
 #include "probe/own_process.h"
@@ -20,32 +19,22 @@ bool is_loaded(std::span<const char* const> files) {
   return handle != nullptr;
 }
 
-// Slurm lists a step's AMD GPUs in ROCR_VISIBLE_DEVICES. Without AutoDetect= and Flags= in gres.conf it sets CUDA's
-// list, too, so that the vendor is unknown.
-bool has_amd_list() {
-  return std::getenv("ROCR_VISIBLE_DEVICES") != nullptr && std::getenv("CUDA_VISIBLE_DEVICES") == nullptr;
-}
-
-const GpuLibraries* likely() {
-  const auto* const nvidia = kGpuLibraries.data();
-  const auto* const amd = nvidia + 1;
-  const auto* const of_step = has_amd_list() ? amd : nvidia;
-  const auto* const other = of_step == amd ? nvidia : amd;
-  // NCCL before the runtimes: tools for both vendors load a runtime that the program does not use.
-  for (const auto* const one : {of_step, other}) {
-    if (is_loaded(one->nccl_files)) return one;
-  }
-  for (const auto* const one : {of_step, other}) {
-    if (is_loaded(one->runtime_files)) return one;
-  }
-  return of_step;
-}
-
 }  // namespace
 
 std::array<const GpuLibraries*, 2> likely_gpu_libraries() {
-  const auto* const first = likely();
-  return {first, first == kGpuLibraries.data() ? first + 1 : kGpuLibraries.data()};
+  // Slurm lists a step's AMD GPUs in ROCR_VISIBLE_DEVICES. Without AutoDetect= and Flags= in gres.conf it sets CUDA's
+  // list, too, so that the vendor is unknown.
+  const bool has_amd_list =
+      std::getenv("ROCR_VISIBLE_DEVICES") != nullptr && std::getenv("CUDA_VISIBLE_DEVICES") == nullptr;
+  const auto* const of_step = &kGpuLibraries[has_amd_list ? 1 : 0];
+  const auto* const other = &kGpuLibraries[has_amd_list ? 0 : 1];
+  const std::array as_step{of_step, other};
+  const std::array reversed{other, of_step};
+  // NCCL before the runtimes: tools for both vendors load a runtime that the program does not use.
+  if (is_loaded(of_step->nccl_files)) return as_step;
+  if (is_loaded(other->nccl_files)) return reversed;
+  if (is_loaded(of_step->runtime_files)) return as_step;
+  return is_loaded(other->runtime_files) ? reversed : as_step;
 }
 
 void* open_first(std::span<const char* const> files, int flags) {

@@ -19,11 +19,6 @@ std::string expected(const StepId& id) {
   return id.launcher == Launcher::kMpirun ? to_string(id) : cat({"slurm.pmix.", to_string(id)});
 }
 
-bool is_of(const StepId& id, std::string_view name_space) {
-  if (id.launcher == Launcher::kMpirun) return is_mpirun_name_space(name_space) && mpirun_id(name_space) == id;
-  return name_space == expected(id);
-}
-
 // Newest first: a client uses the newest that it supports, and servers set all to the same address.
 constexpr std::array<std::string_view, 6> kAddresses = {"PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
                                                         "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"};
@@ -34,10 +29,6 @@ std::optional<std::string_view> server_address(const Environment& environment) {
   }
   return {};
 }
-
-// slurmstepd sets it in all tasks from some release after 22.05 on, whatever --export is. With a release that has the
-// repair and not the variable, the nodes meet once without need.
-bool loses_early_messages(const Environment& environment) { return !environment.get("SLURM_JOB_START_TIME"); }
 
 }  // namespace
 
@@ -56,7 +47,10 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
     return fail(ErrorCode::kMissing, cat({"this step has no PMIx (", name_space ? "PMIX_SERVER_URI" : "PMIX_NAMESPACE",
                                           " is not set): ", advice(id)}));
   }
-  if (!is_of(id, *name_space)) {
+  const bool from_mpirun = id.launcher == Launcher::kMpirun;
+  const bool is_own =
+      from_mpirun ? is_mpirun_name_space(*name_space) && mpirun_id(*name_space) == id : *name_space == expected(id);
+  if (!is_own) {
     return fail(ErrorCode::kMissing,
                 cat({"this step has no PMIx (PMIX_NAMESPACE is ", quote(*name_space), ", but would be ", expected(id),
                      " in this step: the PMIX_* variables belong to another step or launcher): ", advice(id)}));
@@ -64,13 +58,15 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
   const auto pmix_rank = environment.get("PMIX_RANK").value_or("");
   if (pmix_rank != std::to_string(rank)) {
     return fail(ErrorCode::kDisagreement,
-                cat({"PMIX_RANK is ", quote(pmix_rank), ", but ",
-                     id.launcher == Launcher::kMpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", " is ",
-                     std::to_string(rank), ": one of them was changed; ", advice(id)}));
+                cat({"PMIX_RANK is ", quote(pmix_rank), ", but ", from_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID",
+                     " is ", std::to_string(rank), ": one of them was changed; ", advice(id)}));
   }
-  const bool from_mpirun = id.launcher == Launcher::kMpirun;
-  return PmixServer{std::string(*name_space), port_of_server(*address).value_or(0), from_mpirun,
-                    !from_mpirun && loses_early_messages(environment)};
+  // slurmstepd sets the variable in all tasks from some release after 22.05 on, whatever --export is. With a release
+  // that has the repair and not the variable, the nodes meet once without need.
+  return PmixServer{.name_space = std::string(*name_space),
+                    .port = port_of_server(*address).value_or(0),
+                    .from_mpirun = from_mpirun,
+                    .loses_early_messages = !from_mpirun && !environment.has("SLURM_JOB_START_TIME")};
 }
 
 }  // namespace bootstrap

@@ -3,7 +3,6 @@
 #include "core/plan/frameworks.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/step/planned_variables.h"

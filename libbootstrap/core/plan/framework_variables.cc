@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/frameworks.h"
 
-#include <algorithm>
-
 #include "core/plan/master_endpoint.h"
 #include "core/util/text.h"
 
@@ -34,20 +32,16 @@ std::string no_redirects(const TaskContext& task) {
   return task.gpus != nullptr && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
 }
 
-std::string gpu_ordinals(const TaskContext& task) {
-  if (task.gpus == nullptr) return {};
+std::string own_device_ids(const TaskContext& task) {
+  if (task.gpus == nullptr || !is_all_settings(task)) return {};
   return task.gpus->group.empty() ? number(task.gpus->own) : join(task.gpus->group, ",");
 }
 
-// Where JAX's ranks find each other, on the node of rank 0. Never MASTER_PORT: a program may use PyTorch as well.
-std::uint16_t jax_port(const StepFacts& facts, const Settings& settings) {
-  return further_port(facts, settings.port_range.value, facts.layout.most_on_a_node() + 1);
-}
-
 // JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
-// goes by the job alone, on which two steps of a job meet.
+// goes by the job alone, on which two steps of a job meet. Never MASTER_PORT: a program may use PyTorch as well.
 std::string coordinator_port(const TaskContext& task) {
-  auto port = std::to_string(jax_port(task.facts, task.settings));
+  const auto n = task.facts.layout.most_on_a_node() + 1;
+  auto port = std::to_string(further_port(task.facts, task.settings.port_range.value, n));
   return port == master_port(task) ? std::string() : port;  // a range of a few ports may have no other
 }
 
@@ -56,10 +50,6 @@ std::string coordinator_address(const TaskContext& task) {
   if (!is_all_settings(task) && is_first && task.facts.meeting.of_node.empty()) return {};
   const auto port = coordinator_port(task);
   return port.empty() ? std::string() : endpoint(master_addr(task), port);
-}
-
-std::string own_device_ids(const TaskContext& task) {
-  return is_all_settings(task) ? gpu_ordinals(task) : std::string();
 }
 
 // By itself nccl-tests takes the GPU with the number of the task among those of its node.

@@ -4,11 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"

@@ -24,22 +24,11 @@ std::string_view layout_origin(LayoutSource source) {
   return "first host of SLURM_STEP_NODELIST";
 }
 
-Error no_reserved_port(const Environment& environment) {
-  const auto text = environment.get("SLURM_STEP_RESV_PORTS").value_or("");
-  return {ErrorCode::kInvalid,
-          cat({"SLURM_STEP_RESV_PORTS=", quote(text), " does not start with a port from 1024 to 65535; ask for one ",
-               "with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"})};
-}
-
 // splitmix64's finalizer: what is close together lands anywhere but beside each other.
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
   return value ^ (value >> 31);
-}
-
-std::uint64_t ids_of(const StepId& id) {
-  return (std::uint64_t{id.job} << 32) ^ (std::uint64_t{id.restart} << 24) ^ id.step;
 }
 
 std::uint64_t size_of(const PortRange& range) { return std::uint64_t{range.high} - range.low + 1; }
@@ -58,7 +47,9 @@ std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::
   const auto salt = facts.decision.salt;
   const auto size = size_of(range);
   const auto master = std::uint64_t{computed_port(facts.id, range, salt)} - range.low;
-  const auto first = mix(ids_of(facts.id) ^ salt) % size;
+  const auto& id = facts.id;
+  const auto ids = (std::uint64_t{id.job} << 32) ^ (std::uint64_t{id.restart} << 24) ^ id.step;
+  const auto first = mix(ids ^ salt) % size;
   // Counted from the first one upwards, around the end of the range, and past the step's own MASTER_PORT.
   const bool passes_master = (master + size - first) % size < n;
   const auto offset = (first + n - (passes_master ? 0 : 1)) % size;
@@ -101,7 +92,13 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
     return master;
   }
   if (facts.reserved_ports) {
-    if (facts.reserved_ports->empty()) return fail(no_reserved_port(facts.environment));
+    if (facts.reserved_ports->empty()) {
+      const auto text = facts.environment.get("SLURM_STEP_RESV_PORTS").value_or("");
+      return fail(
+          ErrorCode::kInvalid,
+          cat({"SLURM_STEP_RESV_PORTS=", quote(text), " does not start with a port from 1024 to 65535; ask for ",
+               "one with --bootstrap-port, or ask your administrator to check MpiParams=ports= in slurm.conf"}));
+    }
     master.port = facts.reserved_ports->front();
     master.port_from = "SLURM_STEP_RESV_PORTS";
     return master;

@@ -18,13 +18,6 @@ Result<Settings> read_task_settings(const Environment& environment, bool is_set)
   return settings;
 }
 
-void adopt_decision(StepFacts& facts, std::string_view record) {
-  facts.decision.set_up = read_set_up(record);
-  facts.is_preloaded = record.find(kSetByPreload) != std::string_view::npos;
-  // torchrun's variables are set in steps that ask, too. Only a world is known to be unasked.
-  if (facts.decision.set_up == SetUp::kWorld) facts.decision.asked = Asked::kUnasked;
-}
-
 std::vector<std::string> find_differences(const Environment& environment, const StepPlan& step,
                                           const Variables& variables) {
   std::vector<std::string> differences;
@@ -80,7 +73,13 @@ Result<OwnPlan> read_own_plan(const Environment& environment, const MpirunContex
   const bool is_set = environment.get(kStepTagVariable) == step_tag(facts->id);
   auto settings = read_task_settings(environment, is_set);
   if (!settings) return fail(settings.error());
-  if (is_set) adopt_decision(*facts, environment.get(kSettingsVariable).value_or(""));
+  if (is_set) {
+    const auto record = environment.get(kSettingsVariable).value_or("");
+    facts->decision.set_up = read_set_up(record);
+    facts->is_preloaded = record.find(kSetByPreload) != std::string_view::npos;
+    // torchrun's variables are set in steps that ask, too. Only a world is known to be unasked.
+    if (facts->decision.set_up == SetUp::kWorld) facts->decision.asked = Asked::kUnasked;
+  }
   auto step = plan_step(*facts, *settings);
   if (!step) return fail(step.error());
   auto task = plan_task(*step, *facts, *settings, assumed_task(*step, *facts, 0));

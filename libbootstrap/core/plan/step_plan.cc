@@ -113,12 +113,6 @@ std::string settings_record(const StepFacts& facts, const Settings& settings) {
   return join(items, " ");
 }
 
-void add_marks(VariableList& variables, const StepFacts& facts, const Settings& settings) {
-  auto record = settings_record(facts, settings);
-  if (!record.empty()) variables.own(kSettingsVariable, std::move(record), "settings that are not the default");
-  variables.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
-}
-
 void append(Variables& variables, VariableList list) {
   for (auto& variable : std::move(list).take()) variables.push_back(std::move(variable));
 }
@@ -145,7 +139,10 @@ Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
   plan_master_port(plan, facts, settings);
   if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan.variables, facts.meeting.of_node.empty());
   VariableList marks(facts);
-  add_marks(marks, facts, settings);
+  if (auto record = settings_record(facts, settings); !record.empty()) {
+    marks.own(kSettingsVariable, std::move(record), "settings that are not the default");
+  }
+  marks.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
   append(plan.variables, std::move(marks));
   plan.removals = removals(plan, facts);
   for (auto& warning : {describe_refused(facts.environment), warn_of_master(plan, facts),

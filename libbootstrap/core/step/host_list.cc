@@ -52,19 +52,9 @@ class HostListParser {
                 cat({"cannot read the host list: ", part, " at character ", std::to_string(begin + 1), " ", why}));
   }
 
-  tl::unexpected<Error> refuse_size() const {
-    return refuse(item_begin_, position_, cat({"names more than ", std::to_string(most_), " hosts"}),
+  tl::unexpected<Error> refuse_more(std::string_view what, std::size_t most, std::string_view unit) const {
+    return refuse(item_begin_, position_, cat({what, " more than ", std::to_string(most), " ", unit}),
                   ErrorCode::kLimit);
-  }
-
-  tl::unexpected<Error> refuse_bytes() const {
-    return refuse(item_begin_, position_, cat({"names hosts of more than ", std::to_string(kMaxNameBytes), " bytes"}),
-                  ErrorCode::kLimit);
-  }
-
-  tl::unexpected<Error> refuse_length() const {
-    return refuse(item_begin_, text_.size(),
-                  cat({"begins a name of more than ", std::to_string(kMaxNodeName), " characters"}), ErrorCode::kLimit);
   }
 
   // Slurm counts the last bracket fastest, and then the others from the left: "a[1-2]b[1-2]c[1-2]" begins
@@ -79,14 +69,15 @@ class HostListParser {
       skip(is_name_character);
       const auto literal = text_.substr(begin, position_ - begin);
       longest_ += literal.size();
-      if (longest_ > kMaxNodeName) return refuse_length();
-      if (names_.size() + heads.size() * numbers.size() > most_) return refuse_size();
-      if (bytes_ + heads.size() * numbers.size() * longest_ > kMaxNameBytes) return refuse_bytes();
+      const auto count = heads.size() * numbers.size();
+      if (longest_ > kMaxNodeName) return refuse_more("begins a name of", kMaxNodeName, "characters");
+      if (names_.size() + count > most_) return refuse_more("names", most_, "hosts");
+      if (bytes_ + count * longest_ > kMaxNameBytes) return refuse_more("names hosts of", kMaxNameBytes, "bytes");
       if (is_at_end() || is_separator(text_[position_])) {
         for (const auto& head : heads) {
           for (const auto& number : numbers) names_.push_back(cat({head, number, literal}));
         }
-        bytes_ += heads.size() * numbers.size() * longest_;
+        bytes_ += count * longest_;
         return {};
       }
       if (text_[position_] != '[') {
@@ -125,8 +116,8 @@ class HostListParser {
       if (!first || !last) return refuse(begin, end, "holds a number of more than 64 bits");
       if (*first > *last) return refuse(begin, end, "counts down");
       longest_ = std::max(longest_, longest_before + std::max(width, std::to_string(*last).size()));
-      if (longest_ > kMaxNodeName) return refuse_length();
-      if (*last - *first >= most_ - numbers.size()) return refuse_size();
+      if (longest_ > kMaxNodeName) return refuse_more("begins a name of", kMaxNodeName, "characters");
+      if (*last - *first >= most_ - numbers.size()) return refuse_more("names", most_, "hosts");
       for (auto number = *first; number < *last; ++number) numbers.push_back(padded(number, width));
       numbers.push_back(padded(*last, width));
     } while (text_[position_] == ',');

@@ -15,9 +15,7 @@ constexpr std::size_t kMaxExports = 256;  // we set at most 40; a longer record 
 
 constexpr std::string_view kAsSet = "as set when this task started";
 
-bool is_mark(std::string_view name) {
-  return name == kStepTagVariable || name == kExportsVariable || name == kSettingsVariable;
-}
+constexpr std::array kMarks{kStepTagVariable, kExportsVariable, kSettingsVariable};
 
 }  // namespace
 
@@ -65,7 +63,7 @@ std::vector<std::string> ExportRecord::unchanged(const Environment& environment)
         std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
     if (value && fingerprint(*value) == mark && !from_slurm) names.push_back(name);
   }
-  for (const auto name : {kStepTagVariable, kExportsVariable, kSettingsVariable}) {
+  for (const auto name : kMarks) {
     if (environment.has(name)) names.emplace_back(name);
   }
   return names;
@@ -144,7 +142,7 @@ void VariableList::own(Framework framework, std::string_view name, std::string v
 void VariableList::add_recorded() {
   if (!is_set_up_) return;
   for (const auto& name : record_.unchanged(facts_.environment)) {
-    if (is_mark(name) || has(name)) continue;
+    if (std::find(kMarks.begin(), kMarks.end(), name) != kMarks.end() || has(name)) continue;
     own(name, std::string(*facts_.environment.get(name)), std::string(kAsSet), true);
   }
 }

@@ -3,7 +3,6 @@
 #include "core/step/receipts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/step/failure.h"
 #include "core/step/host_list.h"

@@ -78,24 +78,19 @@ std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
 
 namespace {
 
-std::string step_prefix(std::uint32_t job, std::uint32_t step) {
+// "12.0/", in front of a layout.
+std::string owner_of_layout(std::uint32_t job, std::uint32_t step) {
   return cat({std::to_string(job), ".", std::to_string(step), "/"});
 }
 
-// Adds "4x3" for three times 4; callers hand in maximal runs.
-void append_run(std::string& text, std::uint32_t value, std::size_t times) {
-  if (!text.empty()) text += ',';
-  text += std::to_string(value);
-  if (times > 1) text += cat({"x", std::to_string(times)});
-}
-
-template <class T>
-std::string write_runs(const std::vector<T>& values) {
+// "2,4x3" for 2, 4, 4, 4.
+std::string write_runs(const std::vector<std::uint32_t>& values) {
   std::string text;
   for (std::size_t start = 0; start < values.size();) {
     auto end = start + 1;
     while (end < values.size() && values[end] == values[start]) ++end;
-    append_run(text, values[start], end - start);
+    text += cat({start == 0 ? "" : ",", std::to_string(values[start])});
+    if (end - start > 1) text += cat({"x", std::to_string(end - start)});
     start = end;
   }
   return text;
@@ -132,13 +127,6 @@ std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std:
   return map;
 }
 
-// The counts in our run form, "2x3,1". A node without a task is no node of the step.
-std::optional<std::vector<std::uint32_t>> read_counts(std::string_view text) {
-  auto counts = read_runs(text, "x", "", kMaxNodes);
-  if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return std::nullopt;
-  return counts;
-}
-
 Error unreadable(std::string_view text) {
   return {ErrorCode::kInvalid,
           cat({"cannot read ", kLayoutVariable, "=", quote(text), ": another version wrote it, or it was changed"})};
@@ -159,8 +147,9 @@ struct ComponentFields {
 Result<ComponentFields> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
   const auto job = parse_unsigned<std::uint32_t>(fields[0]);
   if (!job) return fail(unreadable(whole));
-  auto counts = read_counts(fields[2]);
-  if (!counts) return fail(unreadable(whole));
+  auto counts = read_runs(fields[2], "x", "", kMaxNodes);
+  // A node without a task is no node of the step.
+  if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return fail(unreadable(whole));
   auto nodes = parse_host_list(fields[1], counts->size());
   if (!nodes) return fail(nodes.error());
   if (counts->size() != nodes->size()) return fail(unreadable(whole));
@@ -189,7 +178,7 @@ std::optional<MeetingAddresses> read_meeting(std::string_view text) {
 
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
                                  const MeetingAddresses& meeting) {
-  auto text = step_prefix(job, step);
+  auto text = owner_of_layout(job, step);
   for (const auto& component : components) {
     if (components.size() > 1) {
       if (&component != &components.front()) text += '/';
@@ -208,7 +197,7 @@ Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const st
 }
 
 bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step) {
-  return text.starts_with(step_prefix(job, step));
+  return text.starts_with(owner_of_layout(job, step));
 }
 
 Result<LayoutText> read_layout(std::string_view text, std::vector<std::string> nodes,

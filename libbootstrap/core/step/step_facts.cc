@@ -48,12 +48,6 @@ Result<LocalTasks> in_step(const LocalTasks& local, const std::vector<std::uint3
               cat({"the tasks of ", local.host, " are in none of the components that srun set in ", kLayoutVariable}));
 }
 
-std::vector<Rank> sizes_of(const LayoutText& text) {
-  std::vector<Rank> sizes;
-  for (const auto& component : text.components) sizes.push_back(static_cast<Rank>(component.node_of_rank.size()));
-  return sizes;
-}
-
 // True if an order puts the known tasks in their places; makes no layout.
 bool fits(const std::vector<NodeIndex>& order, const std::vector<std::string>& nodes, const LocalTasks& local) {
   for (const auto rank : local.ranks) {
@@ -171,7 +165,8 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
   }
   auto read = read_layout(*text, std::move(sizes->nodes), std::move(sizes->counts), *tasks);
   if (!read) return fail(read.error());
-  const auto sizes_of_components = sizes_of(*read);
+  std::vector<Rank> sizes_of_components;
+  for (const auto& one : read->components) sizes_of_components.push_back(static_cast<Rank>(one.node_of_rank.size()));
   auto layout = Layout::make(std::move(read->components));
   if (!layout) return fail(layout.error());
   if (layout->size() != *tasks) {

@@ -4,7 +4,6 @@
 
 #include <string>
 #include <tl/expected.hpp>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
