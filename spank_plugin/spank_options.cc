@@ -20,7 +20,9 @@ namespace {
 
 // One option, as it was given. Slurm calls back for the job's option (that of sbatch or salloc, which comes with the
 // environment) before it does for srun's own line.
-struct Given {
+struct Option {
+  const SettingSpec* spec;
+  std::string usage = {};  // Slurm copies it; older releases keep the pointer
   std::optional<std::string> by_job;
   std::optional<std::string> on_line;  // or, in slurmstepd, whichever srun handed over
   bool is_job_next = false;            // the next callback is for the job's
@@ -31,10 +33,14 @@ struct State {
   pid_t process = ::getpid();
   Settings site;
   std::optional<Error> site_error;
-  // Both by place in setting_specs(). Slurm copies the usages; older releases keep the pointer.
-  std::vector<Given> given = std::vector<Given>(setting_specs().size());
-  std::vector<std::string> usages = std::vector<std::string>(setting_specs().size());
+  std::vector<Option> options;
   bool has_lost_options = false;
+
+  State() {
+    for (const auto& spec : setting_specs()) {
+      if (!spec.option.empty()) options.push_back({.spec = &spec});
+    }
+  }
 };
 
 // One per process. Never freed: hooks may run until the process ends, and a global object would need a constructor.
@@ -51,7 +57,8 @@ int option_callback(int place, const char* value, int remote) {
     return refuse();
   };
   return guard("option", give_up, [&] {
-    const auto& spec = setting_specs()[static_cast<std::size_t>(place)];
+    auto& given = state().options[static_cast<std::size_t>(place)];
+    const auto& spec = *given.spec;
     const bool is_alone = (value == nullptr || *value == '\0') && !spec.alone.empty();
     const std::string_view text = is_alone ? spec.alone : value == nullptr ? "" : value;
     if (remote == 0) {
@@ -62,7 +69,6 @@ int option_callback(int place, const char* value, int remote) {
         return kStepRefused;
       }
     }
-    auto& given = state().given[static_cast<std::size_t>(place)];
     // The beginning of a value that is too long is enough to refuse it.
     (given.is_job_next ? given.by_job : given.on_line) = std::string(text.substr(0, kMaxSetting + 1));
     given.is_job_next = false;
@@ -71,18 +77,16 @@ int option_callback(int place, const char* value, int remote) {
 }
 
 void register_options(spank_t spank) {
-  auto& usages = state().usages;
-  const auto specs = setting_specs();
+  auto& options = state().options;
   bool user_knows = false;
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto& spec = specs[place];
-    if (spec.option.empty()) continue;
-    usages[place] = cat({"[bootstrap] ", spec.help});
+  for (std::size_t place = 0; place < options.size(); ++place) {
+    const auto& spec = *options[place].spec;
+    options[place].usage = cat({"[bootstrap] ", spec.help});
     // The names are string literals in the table, so they end with NUL and live as long as this code.
     spank_option option{};
     option.name = const_cast<char*>(spec.option.data());
     option.arginfo = const_cast<char*>(spec.values.data());
-    option.usage = usages[place].data();
+    option.usage = options[place].usage.data();
     option.has_arg = spec.alone.empty() ? 1 : 2;
     option.val = static_cast<int>(place);
     option.cb = option_callback;
@@ -94,31 +98,28 @@ void register_options(spank_t spank) {
       const auto message = cat({"cannot register the option --", spec.option, " with Slurm: ", why});
       is_slurmstepd() ? log_info(message) : log_verbose(message);
     }
-    user_knows = true;  // where one is not, the others may well not be, either
+    user_knows = true;  // the others may fail for the same reason
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. After any other failure
     // slurmstepd would start the step as if the option had not been given.
     if (registered != ESPANK_BAD_ARG) state().has_lost_options = true;
   }
 }
 
-std::string option_variable(std::string_view option) {
-  std::string name(option);
-  for (auto& character : name) {
-    if (character == '-') character = '_';
-  }
-  return cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name});
+// The value of sbatch's or salloc's option in the environment of the job; null: it was not given.
+const char* option_of_job(const Option& option) {
+  const auto name = replaced(option.spec->option, "-", "_");
+  return std::getenv(cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name}).c_str());
 }
 
 // Which of the given options ask or refuse: one group of them, all of the job or all of srun's line. Nothing: none was
 // given, or they do neither.
-std::optional<UserChoice> choice_of(std::optional<std::string> Given::*where, Asked strength, std::string_view of) {
-  const auto specs = setting_specs();
+std::optional<UserChoice> choice_of(std::optional<std::string> Option::*where, Asked strength, std::string_view of) {
   std::optional<UserChoice> choice;
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto& value = state().given[place].*where;
+  for (const auto& option : state().options) {
+    const auto& value = option.*where;
     if (!value) continue;
-    const auto origin = cat({of, "--", specs[place].option});
-    if (!is_mode(specs[place])) {
+    const auto origin = cat({of, "--", option.spec->option});
+    if (!is_mode(*option.spec)) {
       if (!choice) choice = UserChoice{.asked = strength, .is_off = false, .origin = origin};
       continue;
     }
@@ -150,22 +151,15 @@ bool has_lost_options() { return state().has_lost_options; }
 const Settings& site_settings() { return state().site; }
 
 void expect_options_of_job() {
-  const auto specs = setting_specs();
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto is_there =
-        !specs[place].option.empty() && std::getenv(option_variable(specs[place].option).c_str()) != nullptr;
-    state().given[place].is_job_next = is_there;
-  }
+  for (auto& option : state().options) option.is_job_next = option_of_job(option) != nullptr;
 }
 
 bool job_asks() {
   const auto is_on = [](const char* text) {
     return text != nullptr && ::strnlen(text, kMaxSetting + 1) <= kMaxSetting && mode_of(text) == Mode::kOn;
   };
-  const auto specs = setting_specs();
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    if (!state().given[place].is_job_next) continue;
-    if (!is_mode(specs[place]) || is_on(std::getenv(option_variable(specs[place].option).c_str()))) return true;
+  for (const auto& option : state().options) {
+    if (option.is_job_next && (!is_mode(*option.spec) || is_on(option_of_job(option)))) return true;
   }
   return is_on(std::getenv("SLURM_BOOTSTRAP"));
 }
@@ -174,10 +168,9 @@ void pass_options_to_job() {
   // A job that is submitted from inside a task is no part of that task's step.
   for (const auto& name : inherited_to_unset(read_entries(environ, UnknownVariables::kSkip))) ::unsetenv(name.c_str());
   // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
-  const auto specs = setting_specs();
-  for (std::size_t place = 0; place < specs.size(); ++place) {
-    const auto& given = state().given[place].on_line;
-    if (given && !is_mode(specs[place])) ::setenv(std::string(specs[place].variable).c_str(), given->c_str(), 1);
+  for (const auto& option : state().options) {
+    if (!option.on_line || is_mode(*option.spec)) continue;
+    ::setenv(std::string(option.spec->variable).c_str(), option.on_line->c_str(), 1);
   }
 }
 
@@ -190,11 +183,10 @@ CollectedSettings collect_settings(const Environment& environment) {
     if (!applied && !collected.error) collected.error = applied.error();
   };
   note(apply_environment(collected.settings, environment));
-  const auto specs = setting_specs();
-  for (const auto where : {&Given::by_job, &Given::on_line}) {
-    for (std::size_t place = 0; place < specs.size(); ++place) {
-      const auto& value = state().given[place].*where;
-      if (value) note(apply_setting(collected.settings, specs[place], *value, Source::kOption));
+  for (const auto where : {&Option::by_job, &Option::on_line}) {
+    for (const auto& option : state().options) {
+      const auto& value = option.*where;
+      if (value) note(apply_setting(collected.settings, *option.spec, *value, Source::kOption));
     }
   }
   return collected;
@@ -203,8 +195,8 @@ CollectedSettings collect_settings(const Environment& environment) {
 const std::optional<Error>& site_error() { return state().site_error; }
 
 UserChoice user_choice(const Environment& environment) {
-  if (auto choice = choice_of(&Given::on_line, Asked::kStrongly, "")) return std::move(*choice);
-  if (auto choice = choice_of(&Given::by_job, Asked::kWeakly, "the job's ")) return std::move(*choice);
+  if (auto choice = choice_of(&Option::on_line, Asked::kStrongly, "")) return std::move(*choice);
+  if (auto choice = choice_of(&Option::by_job, Asked::kWeakly, "the job's ")) return std::move(*choice);
   const auto variable = environment.get("SLURM_BOOTSTRAP");
   if (!variable) return {};
   const auto specs = setting_specs();
@@ -221,8 +213,8 @@ UserChoice user_choice(const Environment& environment) {
 }
 
 bool has_options() {
-  const auto& given = state().given;
-  return std::any_of(given.begin(), given.end(), [](const Given& option) { return option.on_line || option.by_job; });
+  const auto& options = state().options;
+  return std::any_of(options.begin(), options.end(), [](auto& option) { return option.on_line || option.by_job; });
 }
 
 }  // namespace bootstrap

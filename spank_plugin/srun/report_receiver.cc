@@ -62,26 +62,172 @@ class ReportReceiver {
     if (policy_.is_refused) refuse_at_ = kTimeToRefuse;
   }
 
-  void run();
-  void end();  // from srun's own thread
+  void run() {
+    bool goes_on = true;
+    bool is_all_read = true;
+    while (goes_on) {
+      wait();
+      goes_on = !is_ending_ && failed_waits_ <= kMostFailedWaits;
+      if (is_looking_) is_looking_ = !signals_.find() && now() < kLongestLook;
+      is_all_read = receive_all();
+      if (goes_on) act();
+    }
+    if (is_all_read && !is_ended_by_srun_ && !signals_.was_signalled() && !kill_at_) act_on_receipts(true);
+    if (is_reported_ || !history_.first_arrival()) return;
+    if (!was_job_looked_at_) (void)is_job_going_on();
+    const auto sentence = history_.sentence(false);
+    tell(sentence);
+    if (!sentence.empty()) log_warning(step(), sentence);
+  }
+
+  // From srun's own thread.
+  void end() {
+    is_ending_ = true;
+    socket_.wake();
+  }
 
  private:
-  Milliseconds now() const;
-  Milliseconds wait_for() const;
-  void wait();
-  bool receive_all();  // false: some may be left
-  void take(const Failure& failure);
-  void take(const NodeReport& report, bool is_elsewhere);
-  void act();
-  void act_on_failures();
-  void act_on_receipts(bool is_last);
-  void tell(const std::string& sentence);
-  void end_refused();
-  void end_after_grace();
-  void end_step();
-  void send_signal(int signal);
-  bool is_job_going_on();
   std::string step() const { return to_string(policy_.id); }
+
+  Milliseconds now() const {
+    const auto since = std::chrono::steady_clock::now() - start_;
+    return static_cast<Milliseconds>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+  }
+
+  // Until act() has something to do, as poll(2) takes it.
+  int wait_for() const {
+    constexpr Milliseconds kForever = UINT64_MAX;
+    auto at = is_looking_ ? now() + kLookForThread : kForever;
+    const auto first = history_.first_arrival();
+    if (first && !is_reported_) {
+      at = std::min(at, was_job_looked_at_ ? std::max(*first + patience(), ask_again_at_) : *first + kGathering);
+    }
+    for (const auto& due : {kill_at_, refuse_at_, receipts_.next_look()}) at = std::min(at, due.value_or(kForever));
+    if (at == kForever) return -1;
+    const auto before = now();
+    return at > before ? static_cast<int>(std::min<Milliseconds>(at - before, INT32_MAX)) : 0;
+  }
+
+  void wait() {
+    pollfd event{socket_.descriptor(), POLLIN, 0};
+    failed_waits_ = ::poll(&event, 1, wait_for()) >= 0 ? 0 : failed_waits_ + 1;
+  }
+
+  // In the order of arrival, which for srun is the order in which the tasks failed. Processes of the step's user may
+  // send without end: false if some may be left.
+  bool receive_all() {
+    const auto until = now() + kLongestRead;
+    while (const auto received = socket_.receive(!receipts_.has_passed_elsewhere())) {
+      if (const auto* const failure = std::get_if<Failure>(&received->report)) take(*failure);
+      if (const auto* const report = std::get_if<NodeReport>(&received->report)) take(*report, received->is_elsewhere);
+      if (now() >= until) return false;
+    }
+    return true;
+  }
+
+  void take(const Failure& failure) {
+    // srun receives a signal before it passes anything on to the tasks.
+    is_ended_by_srun_ = is_ended_by_srun_ || signals_.was_signalled();
+    if (failure.is_refused) {
+      if (policy_.is_asked) end_step();  // its node has printed why
+    } else if (!is_ended_by_srun_) {
+      history_.add(failure, now());
+    }
+  }
+
+  void take(const NodeReport& report, bool is_elsewhere) {
+    receipts_.add(report, is_elsewhere, now());
+    // Its tasks are about to print why, and to end.
+    if (report.kind != NodeReport::Kind::kRefused || !policy_.is_asked || refuse_at_) return;
+    refuse_at_ = now() + kTimeToRefuse;
+    refusal_ = cat({report.host, " refuses the step: ", report.reason});
+  }
+
+  // False also where slurmctld does not answer: srun may be waiting for nothing else.
+  bool is_job_going_on() {
+    was_job_looked_at_ = true;
+    const auto is_ended = is_job_ended_by_others(policy_.jobs.front());
+    if (is_ended == true) history_.drop_all();
+    return is_ended == false;
+  }
+
+  void act() {
+    if (kill_at_ && now() >= *kill_at_) {
+      kill_at_.reset();
+      send_signal(SIGKILL);
+    }
+    if (refuse_at_ && now() >= *refuse_at_) end_refused();
+    act_on_failures();
+    if (const auto due = receipts_.next_look(); due && now() >= *due) act_on_receipts(false);
+  }
+
+  void act_on_failures() {
+    const auto first = history_.first_arrival();
+    if (is_reported_ || !first) return;
+    if (!was_job_looked_at_ && now() >= *first + kGathering && is_job_going_on()) tell(history_.sentence(false));
+    if (now() < *first + patience() || now() < ask_again_at_) return;
+    if (!is_job_going_on()) {
+      ask_again_at_ = now() + kUnaskedWait;
+      return;
+    }
+    is_reported_ = true;
+    tell(history_.sentence(true));
+    if (ends_step()) return end_after_grace();
+    if (is_ended_by_srun_ || signals_.was_signalled()) return;
+    log_warning(step(),
+                cat({history_.sentence(true), "; other tasks still run; look at them with: slurm-bootstrap status ",
+                     step(), "; end them with: scancel ", step()}));
+  }
+
+  // What failed, so that it is recognised when it fails again; how long ago; and the sentence.
+  void tell(const std::string& sentence) {
+    if (sentence.empty() || std::exchange(is_told_, true)) return;
+    tell_supervisor(
+        cat({history_.first_cause(), "\t", std::to_string(now() - *history_.first_arrival()), "\t", sentence}));
+  }
+
+  // Silence never ends a step: a firewall, a Prolog and a slow node are silent, too.
+  void act_on_receipts(bool is_last) {
+    const auto started = started_tasks();
+    const auto has_started = [&](Rank rank) { return rank < started.size() && started[rank]; };
+    for (const auto& sentence : receipts_.look(now(), has_started, is_last)) log_warning(step(), sentence);
+    if (const auto note = receipts_.note_silence(now()); !note.empty()) log_verbose(step(), note);
+  }
+
+  // A node without the plugin, or with another plugin that starts the program first, runs what was refused.
+  void end_refused() {
+    refuse_at_ = now() + kTimeToRefuse;
+    if (refusal_.empty() && !std::exchange(was_running_, has_started_tasks())) return;
+    refuse_at_.reset();
+    if (kill_at_ || is_reported_) return;
+    log_error(step(),
+              cat({refusal_.empty() ? "srun refused the step" : refusal_,
+                   "; a node has started its tasks all the same, because another plugin starts the program "
+                   "first there, or the plugin's line is missing in plugstack.conf; the plugin ends the step"}));
+    end_step();
+  }
+
+  void end_after_grace() {
+    log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(*policy_.grace),
+                           " s after the failure (--bootstrap-grace)"}));
+    end_step();
+  }
+
+  void end_step() {
+    if (kill_at_) return;
+    is_reported_ = true;
+    kill_at_ = now() + kTimeToSave;
+    send_signal(SIGTERM);
+  }
+
+  void send_signal(int signal) {
+    for (const auto job : policy_.jobs) {
+      const auto error = signal_step(job, policy_.id.step, signal);
+      if (!error) continue;
+      log_error(step(), cat({"cannot send signal ", std::to_string(signal), " to the tasks: slurmctld returned error ",
+                             std::to_string(*error), "; end them with: scancel ", step()}));
+    }
+  }
 
   // Until something is done about the first failure.
   Milliseconds patience() const { return ends_step() ? *policy_.grace * kSecond : kUnaskedWait; }
@@ -108,170 +254,6 @@ class ReportReceiver {
   bool was_running_ = false;               // tasks of a step that srun refused
   std::optional<Milliseconds> kill_at_;    // SIGTERM was sent
 };
-
-void ReportReceiver::end() {
-  is_ending_ = true;
-  socket_.wake();
-}
-
-Milliseconds ReportReceiver::now() const {
-  const auto since = std::chrono::steady_clock::now() - start_;
-  return static_cast<Milliseconds>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
-}
-
-void ReportReceiver::run() {
-  bool goes_on = true;
-  bool is_all_read = true;
-  while (goes_on) {
-    wait();
-    goes_on = !is_ending_ && failed_waits_ <= kMostFailedWaits;
-    if (is_looking_) is_looking_ = !signals_.find() && now() < kLongestLook;
-    is_all_read = receive_all();
-    if (goes_on) act();
-  }
-  if (is_all_read && !is_ended_by_srun_ && !signals_.was_signalled() && !kill_at_) act_on_receipts(true);
-  if (is_reported_ || !history_.first_arrival()) return;
-  if (!was_job_looked_at_) (void)is_job_going_on();
-  const auto sentence = history_.sentence(false);
-  tell(sentence);
-  if (!sentence.empty()) log_warning(step(), sentence);
-}
-
-// When act() has something to do, from now on.
-Milliseconds ReportReceiver::wait_for() const {
-  constexpr Milliseconds kForever = UINT64_MAX;
-  auto at = is_looking_ ? now() + kLookForThread : kForever;
-  const auto first = history_.first_arrival();
-  if (first && !is_reported_) {
-    at = std::min(at, was_job_looked_at_ ? std::max(*first + patience(), ask_again_at_) : *first + kGathering);
-  }
-  for (const auto& due : {kill_at_, refuse_at_, receipts_.next_look()}) at = std::min(at, due.value_or(kForever));
-  if (at == kForever) return kForever;
-  const auto before = now();
-  return at > before ? at - before : 0;
-}
-
-void ReportReceiver::wait() {
-  pollfd event{socket_.descriptor(), POLLIN, 0};
-  const auto wait = wait_for();
-  const auto timeout = wait == UINT64_MAX ? -1 : static_cast<int>(std::min<Milliseconds>(wait, INT32_MAX));
-  failed_waits_ = ::poll(&event, 1, timeout) >= 0 ? 0 : failed_waits_ + 1;
-}
-
-// In the order of arrival, which for srun is the order in which the tasks failed. Processes of the step's user may send
-// without end.
-bool ReportReceiver::receive_all() {
-  const auto until = now() + kLongestRead;
-  while (const auto received = socket_.receive(!receipts_.has_passed_elsewhere())) {
-    if (const auto* const failure = std::get_if<Failure>(&received->report)) take(*failure);
-    if (const auto* const report = std::get_if<NodeReport>(&received->report)) take(*report, received->is_elsewhere);
-    if (now() >= until) return false;
-  }
-  return true;
-}
-
-void ReportReceiver::take(const Failure& failure) {
-  // srun receives a signal before it passes anything on to the tasks.
-  is_ended_by_srun_ = is_ended_by_srun_ || signals_.was_signalled();
-  if (failure.is_refused) {
-    if (policy_.is_asked) end_step();  // its node has printed why
-  } else if (!is_ended_by_srun_) {
-    history_.add(failure, now());
-  }
-}
-
-void ReportReceiver::take(const NodeReport& report, bool is_elsewhere) {
-  receipts_.add(report, is_elsewhere, now());
-  // Its tasks are about to print why, and to end.
-  if (report.kind != NodeReport::Kind::kRefused || !policy_.is_asked || refuse_at_) return;
-  refuse_at_ = now() + kTimeToRefuse;
-  refusal_ = cat({report.host, " refuses the step: ", report.reason});
-}
-
-// False also where slurmctld does not answer: srun may be waiting for nothing else.
-bool ReportReceiver::is_job_going_on() {
-  was_job_looked_at_ = true;
-  const auto is_ended = is_job_ended_by_others(policy_.jobs.front());
-  if (is_ended == true) history_.drop_all();
-  return is_ended == false;
-}
-
-void ReportReceiver::act() {
-  if (kill_at_ && now() >= *kill_at_) {
-    kill_at_.reset();
-    send_signal(SIGKILL);
-  }
-  if (refuse_at_ && now() >= *refuse_at_) end_refused();
-  act_on_failures();
-  if (const auto due = receipts_.next_look(); due && now() >= *due) act_on_receipts(false);
-}
-
-void ReportReceiver::act_on_failures() {
-  const auto first = history_.first_arrival();
-  if (is_reported_ || !first) return;
-  if (!was_job_looked_at_ && now() >= *first + kGathering && is_job_going_on()) tell(history_.sentence(false));
-  if (now() < *first + patience() || now() < ask_again_at_) return;
-  if (!is_job_going_on()) {
-    ask_again_at_ = now() + kUnaskedWait;
-    return;
-  }
-  is_reported_ = true;
-  tell(history_.sentence(true));
-  if (ends_step()) return end_after_grace();
-  if (is_ended_by_srun_ || signals_.was_signalled()) return;
-  log_warning(step(),
-              cat({history_.sentence(true), "; other tasks still run; look at them with: slurm-bootstrap status ",
-                   step(), "; end them with: scancel ", step()}));
-}
-
-// What failed, so that it is recognised when it fails again; how long ago; and the sentence.
-void ReportReceiver::tell(const std::string& sentence) {
-  if (sentence.empty() || std::exchange(is_told_, true)) return;
-  tell_supervisor(
-      cat({history_.first_cause(), "\t", std::to_string(now() - *history_.first_arrival()), "\t", sentence}));
-}
-
-// Silence never ends a step: a firewall, a Prolog and a slow node are silent, too.
-void ReportReceiver::act_on_receipts(bool is_last) {
-  const auto started = started_tasks();
-  const auto has_started = [&](Rank rank) { return rank < started.size() && started[rank]; };
-  for (const auto& sentence : receipts_.look(now(), has_started, is_last)) log_warning(step(), sentence);
-  if (const auto note = receipts_.note_silence(now()); !note.empty()) log_verbose(step(), note);
-}
-
-// A node without the plugin, or with another plugin that starts the program first, runs what was refused.
-void ReportReceiver::end_refused() {
-  refuse_at_ = now() + kTimeToRefuse;
-  if (refusal_.empty() && !std::exchange(was_running_, has_started_tasks())) return;
-  refuse_at_.reset();
-  if (kill_at_ || is_reported_) return;
-  log_error(step(), cat({refusal_.empty() ? "srun refused the step" : refusal_,
-                         "; a node has started its tasks all the same, because another plugin starts the program "
-                         "first there, or the plugin's line is missing in plugstack.conf; the plugin ends the step"}));
-  end_step();
-}
-
-void ReportReceiver::end_after_grace() {
-  log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(*policy_.grace),
-                         " s after the failure (--bootstrap-grace)"}));
-  end_step();
-}
-
-void ReportReceiver::end_step() {
-  if (kill_at_) return;
-  is_reported_ = true;
-  kill_at_ = now() + kTimeToSave;
-  send_signal(SIGTERM);
-}
-
-void ReportReceiver::send_signal(int signal) {
-  for (const auto job : policy_.jobs) {
-    const auto error = signal_step(job, policy_.id.step, signal);
-    if (!error) continue;
-    log_error(step(), cat({"cannot send signal ", std::to_string(signal), " to the tasks: slurmctld returned error ",
-                           std::to_string(*error), "; end them with: scancel ", step()}));
-  }
-}
 
 struct RunningReceiver {
   std::shared_ptr<ReportReceiver> receiver;
