@@ -36,7 +36,7 @@ class ExchangeEngine {
   virtual Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                             const std::vector<Rank>& asked) = 0;
 
-  // In a helper, when the rank has ended without a word.
+  // In a helper, when the rank has ended and not left.
   virtual void tell_end_of_rank() {}
 
   // The last call: leaves the server, if all ranks of this node do so, together with them. Returns by the deadline.

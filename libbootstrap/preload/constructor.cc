@@ -31,13 +31,6 @@ void print_why_not(const char* why, const char* program) {
   if (size > 0) print_line({line, std::min(static_cast<std::size_t>(size), sizeof line - 1)});
 }
 
-// Returns why the process is not set up; null: it is.
-const char* set_up_process(const DetectedRank& detected, int count, char** words) {
-  if (!belongs_to_step(detected, ::getpid())) return "the process does not belong to the step of its environment";
-  if (set_up_rank(detected.step.launcher, count, words)) return nullptr;
-  return "the program is a launcher, which starts its own ranks";
-}
-
 // glibc passes the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD runs
 // this, so a process that is not the first of a rank starts no thread, opens no file and allocates no memory. The
 // environment comes from `environ`, not from the third argument: an earlier constructor may have changed it, also that
@@ -49,7 +42,13 @@ __attribute__((constructor)) void enter(int count, char** words) {
   const bool has_leftovers = detected.role == Role::kOutside && detected.has_leftovers;
   const bool is_printed = detected.is_debug && detected.why_not != nullptr;
   if (!is_first && !has_leftovers && !is_printed) return;
-  const auto* const why_not = is_first ? set_up_process(detected, count, words) : detected.why_not;
+  const auto* why_not = detected.why_not;  // null: the process is set up
+  if (is_first && !belongs_to_step(detected, ::getpid())) {
+    why_not = "the process does not belong to the step of its environment";
+  } else if (is_first) {
+    const bool is_set_up = set_up_rank(detected.step.launcher, count, words);
+    why_not = is_set_up ? nullptr : "the program is a launcher, which starts its own ranks";
+  }
   if (detected.is_debug && why_not != nullptr) print_why_not(why_not, count > 0 ? words[0] : "");
   const bool is_outside = is_first ? why_not != nullptr : detected.role == Role::kOutside;
   if (is_outside && detected.has_leftovers) remove_outer_rank();

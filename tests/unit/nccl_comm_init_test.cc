@@ -68,9 +68,7 @@ InitCall call_of(const nccl::Functions& nccl, bool nonblocking, milliseconds tim
           .ids = std::vector<nccl::UniqueId>(1),
           .layout = layout,
           .group = *list_group(layout, 9, {0, 1, 2, 3, 4, 9, 10, 11}),
-          .device = -1,
-          .nonblocking = nonblocking,
-          .deadline = steady_clock::now() + timeout};
+          .options = {.nonblocking = nonblocking, .deadline = steady_clock::now() + timeout}};
 }
 
 constexpr milliseconds kLong{60000};

@@ -86,8 +86,9 @@ class HelperServer {
       return false;
     }
     const auto call = words.size() > 2 ? decode_tagged_value(words[1]) : std::nullopt;
-    const auto ranks = from_bytes<Rank>(words.back());
     if (!call) return false;
+    std::vector<Rank> ranks(words.back().size() / sizeof(Rank));
+    words.back().copy(reinterpret_cast<char*>(ranks.data()), ranks.size() * sizeof(Rank));
     if (words.front() == helper_request::kRun && words.size() == 5) {
       run_round(*call, ranks, words);
     } else {

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,16 +33,8 @@ inline constexpr std::string_view kLeave = "leave";    // do_all_leave
 }  // namespace helper_request
 
 // Rank and helper run on one machine: numbers stay as the machine has them.
-template <class Number>
-std::string as_bytes(const std::vector<Number>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
-}
-
-template <class Number>
-std::vector<Number> from_bytes(std::string_view bytes) {
-  std::vector<Number> numbers(bytes.size() / sizeof(Number));
-  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(Number));
-  return numbers;
+inline std::string as_bytes(const std::vector<Rank>& ranks) {
+  return {reinterpret_cast<const char*>(ranks.data()), ranks.size() * sizeof(Rank)};
 }
 
 inline std::string as_text(bool value) { return value ? "1" : "0"; }

@@ -248,11 +248,6 @@ std::uint32_t roots_of(const Group& group, const nccl::Functions& nccl, const Co
   return options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, std::max(size, 1U));
 }
 
-bool has_several_nodes(const Layout& layout, const Group& group) {
-  return std::any_of(group.ranks.begin(), group.ranks.end(),
-                     [&](Rank rank) { return layout.place(rank).node != layout.place(group.ranks.front()).node; });
-}
-
 }  // namespace
 
 Group world_group(const Layout& layout, Rank rank) {
@@ -335,21 +330,22 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
   auto ids = IdRound(layout, group, nccl, options, "communicator", gpu.id).run(exchange);
   if (!ids) {
     // All ranks of this node fail alike. Ranks of other nodes may have agreed, and wait in NCCL.
-    if (ids.error().code != ErrorCode::kTimeout && has_several_nodes(layout, group)) {
+    const bool has_several_nodes = std::any_of(group.ranks.begin(), group.ranks.end(), [&](Rank rank) {
+      return layout.place(rank).node != layout.place(group.ranks.front()).node;
+    });
+    if (ids.error().code != ErrorCode::kTimeout && has_several_nodes) {
       (void)exchange.share_reports(RankReport{.failure = ids.error().message}, {});
     }
     return fail(ids.error());
   }
   if (group.ranks.empty()) return nullptr;
+  // CUDA's current device belongs to a thread, and another thread calls NCCL.
+  if (options.device < 0) options.device = gpu.ordinal;
   return init_communicator({.nccl = nccl,
                             .ids = std::move(*ids),
                             .layout = layout,
                             .group = group,
-                            // CUDA's current device belongs to a thread, and another thread calls NCCL.
-                            .device = options.device >= 0 ? options.device : gpu.ordinal,
-                            .nonblocking = options.nonblocking,
-                            .config = options.config,
-                            .deadline = options.deadline,
+                            .options = std::move(options),
                             .exchange = group.ranks.size() > 1 ? &exchange : nullptr});
 }
 

@@ -34,11 +34,11 @@ struct CommunicatorOptions {
   std::uint32_t roots = 0;   // 0: one for each 256 ranks if NCCL can use several, else 1; equal on all ranks
   int device = -1;           // CUDA ordinal to make current; -1: keep the thread's own
   bool nonblocking = false;  // the communicator stays in NCCL's non-blocking mode
-  std::string config;        // a copy of the caller's ncclConfig_t; empty: there is none
+  std::string config = {};   // a copy of the caller's ncclConfig_t; empty: there is none
   // Why this rank cannot take part, such as no NCCL on its node. It still joins the round, so that the other ranks fail
   // there and not at the deadline; then it fails with this.
-  std::optional<Error> refusal;
-  Deadline deadline;
+  std::optional<Error> refusal = {};
+  Deadline deadline = {};
 };
 
 // The default number of roots: one for each 256 ranks, if this NCCL can use several.
@@ -60,10 +60,7 @@ struct InitCall {
   std::vector<nccl::UniqueId> ids;
   Layout layout;
   Group group;
-  int device = -1;  // made current in the thread that calls NCCL; -1: none
-  bool nonblocking = false;
-  std::string config = {};
-  Deadline deadline;
+  CommunicatorOptions options;   // the device is made current in the thread that calls NCCL; -1: none
   Exchange* exchange = nullptr;  // for the ranks' reports about the call; null: no reports
 };
 

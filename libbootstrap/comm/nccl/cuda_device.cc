@@ -132,10 +132,6 @@ std::string reason_of(const Hip& hip, Code code) {
   return cat({reason == nullptr ? "HIP error" : reason, " (", std::to_string(code), ")"});
 }
 
-std::string no_driver() {
-  return cat({"there is no ", used_gpu_libraries().runtime_file, "; install the driver, or pass it to the container"});
-}
-
 tl::unexpected<Error> refused(int ordinal, const std::string& reason) {
   return fail(ErrorCode::kUnavailable, cat({"GPU ", std::to_string(ordinal), " cannot be used: ", reason}));
 }
@@ -198,7 +194,10 @@ Status use_gpu(int ordinal) {
     return {};
   }
   const auto driver = open_driver(0);
-  if (!driver) return refused(ordinal, no_driver());
+  if (!driver) {
+    return refused(ordinal, cat({"there is no ", used_gpu_libraries().runtime_file,
+                                 "; install the driver, or pass it to the container"}));
+  }
   Device device = 0;
   Context context = nullptr;
   Code code = driver->init(0);

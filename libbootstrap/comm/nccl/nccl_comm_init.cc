@@ -65,7 +65,7 @@ class Init {
 
   const char* name() const {
     if (roots_ > 1) return "ncclCommInitRankScalable";
-    return call_.nonblocking || !call_.config.empty() ? "ncclCommInitRankConfig" : "ncclCommInitRank";
+    return call_.options.nonblocking || !call_.options.config.empty() ? "ncclCommInitRankConfig" : "ncclCommInitRank";
   }
 
   Error too_late() const {
@@ -75,9 +75,9 @@ class Init {
                  std::to_string(rank()), " of ", std::to_string(ranks()), " in the communicator"})};
   }
 
-  Error with_hint(Error error) const {
-    if (error.code == ErrorCode::kTimeout || is_without_root(error)) error.message += nccl::fixed_root_hint();
-    return error;
+  // The first rank of the communicator cannot bind an address of another host, or one in use.
+  bool is_without_root(const Error& error) const {
+    return outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
   }
 
   // NCCL's errors after a peer has closed a connection, or has reset it.
@@ -89,19 +89,14 @@ class Init {
   int rank() const { return static_cast<int>(call_.group.own); }
   int ranks() const { return static_cast<int>(call_.group.ranks.size()); }
 
-  // The first rank of the communicator cannot bind an address of another host, or one in use.
-  bool is_without_root(const Error& error) const {
-    return outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
-  }
-
   Result<nccl::Comm> make() {
-    if (call_.device >= 0) {
-      if (const auto status = use_gpu(call_.device); !status) return fail(status.error());
+    if (call_.options.device >= 0) {
+      if (const auto status = use_gpu(call_.options.device); !status) return fail(status.error());
     }
     nccl::Comm comm = nullptr;
     const auto code = start(&comm);
     wipe(call_.ids);  // NCCL has copied them
-    if (code == nccl::kSuccess && !call_.nonblocking) return comm;
+    if (code == nccl::kSuccess && !call_.options.nonblocking) return comm;
     if (code == nccl::kSuccess || code == nccl::kInProgress) return wait_until_ready(comm);
     outcome_ = code;
     return fail(ErrorCode::kUnavailable, nccl::describe(call_.nccl, name(), code, nullptr));
@@ -109,13 +104,13 @@ class Init {
 
   nccl::ResultCode start(nccl::Comm* comm) {
     nccl::Config plain;
-    plain.blocking = call_.nonblocking ? 0 : 1;
-    void* const config = call_.config.empty() ? static_cast<void*>(&plain) : call_.config.data();
+    plain.blocking = call_.options.nonblocking ? 0 : 1;
+    void* const config = call_.options.config.empty() ? static_cast<void*>(&plain) : call_.options.config.data();
     const auto& nccl = call_.nccl;
     if (roots_ > 1) {
       return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, call_.ids.data(), config);
     }
-    if (config != &plain || call_.nonblocking) {
+    if (config != &plain || call_.options.nonblocking) {
       return nccl.init_rank_config(comm, ranks(), call_.ids.front(), rank(), config);
     }
     return nccl.init_rank(comm, ranks(), call_.ids.front(), rank());
@@ -131,7 +126,7 @@ class Init {
       const auto code = nccl.get_async_error(comm, &state);
       const auto outcome = code != nccl::kSuccess ? code : state;
       if (outcome == nccl::kSuccess) return comm;
-      if (outcome != nccl::kInProgress || steady_clock::now() >= call_.deadline) {
+      if (outcome != nccl::kInProgress || steady_clock::now() >= call_.options.deadline) {
         auto error = outcome == nccl::kInProgress
                          ? too_late()
                          : Error{ErrorCode::kUnavailable, nccl::describe(nccl, name(), outcome, comm)};
@@ -160,10 +155,6 @@ class Others {
   Others(const InitCall& call, std::string name)
       : exchange_(call.exchange), layout_(call.layout), members_(call.group.ranks), name_(std::move(name)) {
     std::sort(members_.begin(), members_.end());
-  }
-
-  void report_wait() const {
-    if (exchange_ != nullptr) (void)exchange_->share_reports(RankReport(), {});
   }
 
   // For a rank that has waited until its deadline: the message of a rank that failed, or `late` with what is known.
@@ -225,7 +216,7 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids) {
 }
 
 Result<nccl::Comm> init_communicator(InitCall call) {
-  const auto deadline = call.deadline;
+  const auto deadline = call.options.deadline;
   const auto init = std::make_shared<Init>(call);
   wipe(call.ids);
   const Others others(call, init->name());
@@ -233,7 +224,9 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
   const auto start = steady_clock::now();
   const auto patience = std::min<steady_clock::duration>(kLongWait, (deadline - start) / 2);
-  if (!worker.wait_until(start + patience)) others.report_wait();
+  if (!worker.wait_until(start + patience) && call.exchange != nullptr) {
+    (void)call.exchange->share_reports(RankReport(), {});  // it waits
+  }
   std::optional<Error> late;
   if (!worker.wait_until(deadline)) {
     const auto until = steady_clock::now() + kAbortTime;
@@ -242,7 +235,8 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   }
   auto result = init->take_result();
   if (result) return result;
-  const auto error = init->with_hint(late ? *late : result.error());
+  auto error = late ? *late : result.error();
+  if (error.code == ErrorCode::kTimeout || init->is_without_root(error)) error.message += nccl::fixed_root_hint();
   if (late) return fail(error);
   return fail(
       others.report_failure(error, init->has_lost_peer(error), std::min(start + kLongWait + kSpread, deadline)));

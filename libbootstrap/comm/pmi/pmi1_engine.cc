@@ -211,10 +211,6 @@ Pmi1Process& pmi1_process() {
   return *one;
 }
 
-void answer_at_exit() {
-  if (pmi1_process().is_in_call) answer_with(pmi1_process().error("Slurm's PMI-1 library ended the process"));
-}
-
 // Slurm's libpmi reads all from the environment. Components of a heterogeneous step have their own job ids, but one
 // srun serves them all: the first component's id counts.
 void set_environment(const StepRank& self) {
@@ -299,7 +295,9 @@ class Pmi1Engine final : public ExchangeEngine {
 }  // namespace
 
 Engine connect_to_pmi1(const StepRank& self) {
-  (void)std::atexit(answer_at_exit);
+  (void)std::atexit([] {
+    if (pmi1_process().is_in_call) answer_with(pmi1_process().error("Slurm's PMI-1 library ended the process"));
+  });
   set_environment(self);
   auto pmi = Pmi1Library::load(self.environment);
   if (!pmi) return fail(pmi1_process().error(pmi.error().message));

@@ -19,15 +19,15 @@ std::string_view resource_of(std::string_view item) {
   return item;
 }
 
-bool names(std::string_view item, std::string_view resource) {
+bool is_of(std::string_view item, std::string_view resource) {
   const auto rest = resource_of(item);
   return rest.starts_with(resource) && (rest.size() == resource.size() || rest[resource.size()] == ':' ||
                                         rest[resource.size()] == '=' || rest[resource.size()] == '(');
 }
 
-bool any_names(std::string_view list, std::string_view resource) {
+bool list_has(std::string_view list, std::string_view resource) {
   const auto items = split(list, ',');
-  return std::any_of(items.begin(), items.end(), [&](std::string_view item) { return names(item, resource); });
+  return std::any_of(items.begin(), items.end(), [&](std::string_view item) { return is_of(item, resource); });
 }
 
 // "1g.5gb", "a100_3g.20gb": how NVML, and with it Slurm, names the kinds of MIG instances.
@@ -52,7 +52,7 @@ struct Counts {
 Counts count_gpus(std::string_view list) {
   Counts counts;
   for (const auto item : split(list, ',')) {
-    if (!names(item, "gpu")) continue;
+    if (!is_of(item, "gpu")) continue;
     auto words = split(resource_of(item), ':');
     words.erase(words.begin());
     std::string_view kind;
@@ -138,8 +138,8 @@ GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint 
 }  // namespace
 
 bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
-  return nodes != 1 && any_names(request.per_step, "gpu") && !any_names(request.per_node, "gpu") &&
-         !any_names(request.per_socket, "gpu") && !any_names(request.per_task, "gpu");
+  return nodes != 1 && list_has(request.per_step, "gpu") && !list_has(request.per_node, "gpu") &&
+         !list_has(request.per_socket, "gpu") && !list_has(request.per_task, "gpu");
 }
 
 GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
@@ -147,20 +147,20 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   const auto lists = {std::string_view(request.per_node), std::string_view(request.per_step),
                       std::string_view(request.per_socket), std::string_view(request.per_task)};
   const auto any = [&](std::string_view resource) {
-    return std::any_of(lists.begin(), lists.end(), [&](std::string_view list) { return any_names(list, resource); });
+    return std::any_of(lists.begin(), lists.end(), [&](std::string_view list) { return list_has(list, resource); });
   };
   const bool has_shares = any("shard") || any("mps");
   found.has_gpus = has_shares || any("gpu");
   if (!found.has_gpus) return refuse(std::move(found), "the step has no GPUs");
   if (has_shares) return refuse(std::move(found), "the step has shares of GPUs (shard, MPS)");
-  if (any_names(request.per_task, "gpu"))
+  if (list_has(request.per_task, "gpu"))
     return refuse(std::move(found), "the step has GPUs per task (--gpus-per-task)", kPerNode);
-  if (any_names(request.per_socket, "gpu"))
+  if (list_has(request.per_socket, "gpu"))
     return refuse(std::move(found), "the step has GPUs per socket (--gpus-per-socket)", kPerNode);
   if (binds_gpus(request.bind))
     return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
 
-  auto list = any_names(request.per_node, "gpu") ? request.per_node : request.per_step;
+  auto list = list_has(request.per_node, "gpu") ? request.per_node : request.per_step;
   if (needs_job_nodes(request, nodes)) {
     auto share = share_of_job(request, nodes);
     if (share.list.empty()) return refuse(std::move(found), std::string(share.why), kPerNode);

@@ -27,13 +27,6 @@ std::vector<std::string_view> words(std::string_view line) {
   return found;
 }
 
-// The kernel prints the four bytes of an address as one number of the machine.
-IpAddress address_of_number(std::uint32_t number) {
-  IpAddress address;
-  std::copy_n(reinterpret_cast<const std::uint8_t*>(&number), sizeof number, address.bytes.begin());
-  return address;
-}
-
 std::optional<IpAddress> address_of_digits(std::string_view digits) {
   IpAddress address{.bytes = {}, .bits = 128};
   if (digits.size() != 2 * address.bytes.size()) return std::nullopt;
@@ -67,8 +60,10 @@ std::optional<Route> parse_ipv4_line(const std::vector<std::string_view>& fields
   const auto metric = parse_unsigned<std::uint32_t>(fields[6]);
   const auto mask = parse_hex<std::uint32_t>(fields[7]);
   if (!to || !flags || !metric || !mask || !is_usable(*flags, fields[0])) return std::nullopt;
-  const auto length = static_cast<std::uint8_t>(__builtin_popcount(*mask));
-  return Route{std::string(fields[0]), {address_of_number(*to), length}, *metric, (*flags & kGateway) == 0};
+  // The kernel prints the four bytes of an address as one number of the machine.
+  IpPrefix prefix{.address = {}, .length = static_cast<std::uint8_t>(__builtin_popcount(*mask))};
+  std::copy_n(reinterpret_cast<const std::uint8_t*>(&*to), sizeof *to, prefix.address.bytes.begin());
+  return Route{std::string(fields[0]), prefix, *metric, (*flags & kGateway) == 0};
 }
 
 // Destination and its length, source and its length, next hop, metric, reference count, use count, flags, interface.

@@ -94,7 +94,6 @@ class Scan {
     entered_ = name;
     operands_ = 0;
     tool_ = std::max(tool_, tool_of(name));
-    takes_modules_ = tool_of(name) == Tool::kPython || name == "uv";
   }
 
   // Options that change where programs are found: conda run -n NAME, -p PATH; env -C PATH.
@@ -254,7 +253,8 @@ class Scan {
     if (word.empty() || is_option(word) || is_assignment(word)) return std::nullopt;
     const bool is_behind = is_behind_option(k);
     if (is_behind) note_option(words_[k - 1], word);
-    if (takes_modules_ && (words_[k - 1] == "-m" || words_[k - 1] == "--module"))
+    const bool takes_modules = tool_of(entered_) == Tool::kPython || entered_ == "uv";
+    if (takes_modules && (words_[k - 1] == "-m" || words_[k - 1] == "--module"))
       return as_argument(judge_module(word, k + 1));
     if (is_python(name_at(k))) return judge_python_word(k, is_behind);
     if (auto named = judge_name(k)) return judge_named(k, std::move(*named), is_behind);
@@ -368,7 +368,6 @@ class Scan {
   const ProgramPlace& place_;
   ProgramSearch search_;
   Tool tool_ = Tool::kNone;
-  bool takes_modules_ = false;        // the last tool takes -m MODULE
   bool has_operand_ = false;          // a tool has words that may name its program
   bool is_program_sure_ = false;      // the candidate is no option's value
   std::string_view entered_;          // the last tool
