@@ -43,7 +43,7 @@ SPANK_PLUGIN(bootstrap, 1)
 __attribute__((used, retain)) static const char kMark[] = BOOTSTRAP_PLUGIN_MARK;
 
 // All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
-// task_init, since a step whose options are not known would get other values than it was to.
+// task_init, since a step whose options are lost would get wrong values.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
   return guard(
       "init", [] { return StepOnNode::fail_all_tasks(false); }, [&] { return init(spank, count, arguments); });

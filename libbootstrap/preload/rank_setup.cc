@@ -116,9 +116,9 @@ void warn(std::string_view step, std::string_view sentence) {
 
 // Until this process ends: exec(2) closes the ports, and forked children share them. Not closed at exit, since threads
 // of the program may still use them.
-PortFacts hold_ports(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
+PortFacts reserve_ports(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   static auto* const ports = new StepPorts;
-  auto found = ports->hold(plan.ports);
+  auto found = ports->reserve(plan.ports);
   for (const auto& refused : describe_refused_ports(plan.ports, found, facts, settings)) {
     warn(to_string(facts.id), refused.sentence);
   }
@@ -150,13 +150,13 @@ TaskFacts own_task(const StepFacts& facts, const StepPlan& plan, const PortFacts
 
 // In rank 0.
 void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
-             bool holds_port) {
+             bool reserves_port) {
   const bool is_debug = process_settings(facts.environment).debug.value;
   if (!settings.explain.value && !is_debug) return;
   auto text = explain_set_up(facts, settings, plan, {&task, 1},
                              {.verdict = verdict(facts.decision, {}),
                               .is_preloaded = true,
-                              .holds_port = holds_port,
+                              .reserves_port = reserves_port,
                               .shows_all = is_debug,
                               .versions = cat({"libbootstrap ", kVersion})});
   text.pop_back();  // print_line() adds the newline
@@ -198,7 +198,7 @@ Status set_up(const Environment& environment, SetUp what) {
   gather_network(*facts, *settings);
   const auto plan = plan_step(*facts, *settings);
   if (!plan) return fail(plan.error());
-  const auto ports = hold_ports(*facts, *settings, *plan);
+  const auto ports = reserve_ports(*facts, *settings, *plan);
   const auto task = plan_task(*plan, *facts, *settings, own_task(*facts, *plan, ports));
   export_plan(*plan, task);
   const auto step = to_string(facts->id);
@@ -217,7 +217,7 @@ Status set_up(const Environment& environment, SetUp what) {
          "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
          "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0");
   }
-  explain(*facts, *settings, *plan, task, ports.holds_master);
+  explain(*facts, *settings, *plan, task, ports.reserves_master);
   return {};
 }
 

@@ -93,8 +93,8 @@ Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
 namespace {
 
 // Ports in use are passed over, since no other task has to know which one a task has. Empty: too few are free.
-std::vector<std::uint16_t> hold_free_ports(const std::vector<std::uint16_t>& candidates, std::uint32_t count,
-                                           std::vector<Descriptor>& taken) {
+std::vector<std::uint16_t> reserve_free_ports(const std::vector<std::uint16_t>& candidates, std::uint32_t count,
+                                              std::vector<Descriptor>& taken) {
   std::vector<std::uint16_t> ports;
   for (const auto port : candidates) {
     auto reservation = reserve_port(port);
@@ -108,9 +108,9 @@ std::vector<std::uint16_t> hold_free_ports(const std::vector<std::uint16_t>& can
 
 }  // namespace
 
-PortFacts StepPorts::hold(const PortPlan& plan) {
+PortFacts StepPorts::reserve(const PortPlan& plan) {
   PortFacts found;
-  const auto take = [&](const PortToHold& wanted, std::vector<Descriptor>& taken) -> std::string {
+  const auto take = [&](const PortToReserve& wanted, std::vector<Descriptor>& taken) -> std::string {
     auto reservation = reserve_port(wanted.port, wanted.name);
     if (!reservation) return reservation.error().message;
     taken.push_back(std::move(*reservation));
@@ -119,7 +119,7 @@ PortFacts StepPorts::hold(const PortPlan& plan) {
   std::vector<Descriptor> tried;
   if (plan.master) {
     found.refused_master = take(*plan.master, plan.is_only_tried ? tried : reservations_);
-    found.holds_master = found.refused_master.empty() && !plan.is_only_tried;
+    found.reserves_master = found.refused_master.empty() && !plan.is_only_tried;
   }
   for (const auto& worker : plan.workers) {
     auto refused = take(worker, reservations_);
@@ -127,13 +127,13 @@ PortFacts StepPorts::hold(const PortPlan& plan) {
   }
   std::vector<Descriptor> taken;
   for (const auto& candidates : plan.of_tasks) {
-    found.of_tasks.push_back(hold_free_ports(candidates, plan.count_of_task, taken));
+    found.of_tasks.push_back(reserve_free_ports(candidates, plan.count_of_task, taken));
     if (!found.of_tasks.back().empty()) continue;
     if (!found.task_without_ports) found.task_without_ports = found.of_tasks.size() - 1;
   }
   if (found.task_without_ports) {
     found.of_tasks.clear();
-  } else if (plan.holds_ports_of_tasks) {
+  } else if (plan.reserves_ports_of_tasks) {
     std::move(taken.begin(), taken.end(), std::back_inserter(reservations_));
   }
   return found;

@@ -28,7 +28,7 @@ Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name = "t
 // The ports of a plan that this process holds.
 class StepPorts {
  public:
-  PortFacts hold(const PortPlan& plan);
+  PortFacts reserve(const PortPlan& plan);
 
   void release() { reservations_.clear(); }
 

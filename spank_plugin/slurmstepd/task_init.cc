@@ -218,7 +218,7 @@ void StepOnNode::explain_task(spank_t spank, const Planned& planned, const TaskF
   const auto cores = cores_of(0);
   const auto slurm = text_item(spank, S_SLURM_VERSION);
   ExplainContext context{.verdict = verdict(facts.decision, hint_of(facts.decision)),
-                         .holds_port = planned.ports && planned.ports->holds_master,
+                         .reserves_port = planned.ports && planned.ports->reserves_master,
                          .shows_all = process_settings(facts.environment).debug.value,
                          .notes = {note_far_gpu(facts, 0, cores, near)},
                          .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};

@@ -61,7 +61,7 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
   auto facts = read_facts(environment, id, local);
   if (!facts) return facts;
   facts->slurm = write_slurm(slurm_of_step(spank));
-  facts->gpu_bind_cure = gpu_bind_default_of(spank).option;
+  facts->gpu_bind_option = gpu_bind_default_of(spank).option;
   facts->cores_of_node = item<std::uint16_t>(spank, S_JOB_NCPUS).value_or(0);
   return facts;
 }
@@ -263,7 +263,7 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
   }
   // In a contained user_init a socket would be closed again before the tasks start.
   if (runs_in_slurmstepd()) {
-    ports = ports_.hold(plan->ports);
+    ports = ports_.reserve(plan->ports);
     for (auto& refused : describe_refused_ports(plan->ports, *ports, *facts, settings)) {
       if (!refused.is_users && has_asked_) return fail(ErrorCode::kUnavailable, std::move(refused.sentence));
       is_reporter_ = is_reporter_ || !refused.is_users;

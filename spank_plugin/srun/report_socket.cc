@@ -26,9 +26,8 @@ namespace {
 constexpr int kQueue =
     8 << 20;  // bytes: all nodes of a large step report at the same moment; the kernel may allow less
 
-// The kernel drops all else before it takes a place in the queue: a flood without the token loses no
-// line. A datagram that is too short is dropped by the load beyond its end. Without a filter the token is still
-// looked at by who reads.
+// The kernel drops all else before it takes a place in the queue: a flood without the token loses no line. A datagram
+// that is too short is dropped by the load beyond its end. Without a filter receive() still compares the token.
 void accept_only(int socket, const std::string& prefix) {
   std::vector<sock_filter> program;
   const auto words = prefix.size() / sizeof(std::uint32_t);
@@ -46,7 +45,7 @@ void accept_only(int socket, const std::string& prefix) {
   (void)::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
-// A socket of this host can be bound to its own addresses alone. Not known, for want of a descriptor: it is its own.
+// A socket of this host can be bound to its own addresses alone. Without a free descriptor the answer is false.
 bool is_of_another_host(sockaddr_in6 address) {
   const Descriptor socket(::socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return false;
@@ -92,7 +91,7 @@ std::optional<ReceivedReport> ReportSocket::receive(bool asks_host) const {
   return std::nullopt;
 }
 
-// The kernel answers with an error for a socket that is not connected, and wakes all the same.
+// The kernel answers with an error for a socket that is not connected, and wakes it, too.
 void ReportSocket::wake() const { (void)::shutdown(socket_.get(), SHUT_RD); }
 
 // Slurm's own need was measured (etc/doc/slurm-facts.md).

@@ -26,11 +26,11 @@ class ReportSocket {
   int descriptor() const { return socket_.get(); }
   const FailureAddress& address() const { return address_; }
 
-  // The next one, without waiting; nothing when there is none. Never reads more than a few thousand that are none of
-  // ours. `asks_host`: whether is_elsewhere is wanted, which takes another socket for a moment.
+  // The next one, without waiting; nothing when there is none. Reads at most a few thousand of other senders.
+  // `asks_host`: whether is_elsewhere is wanted, which takes another socket for a moment.
   std::optional<ReceivedReport> receive(bool asks_host = false) const;
 
-  // Wakes who waits for the socket, for ever: it is readable from now on.
+  // Wakes the thread that waits for the socket. It stays readable from now on.
   void wake() const;
 
  private:

@@ -46,7 +46,7 @@ ResolvedName look_up(const std::string& name);
 // By rank: whether its node has reported to srun that it started the task. Empty where srun does not show that.
 std::vector<bool> started_tasks();
 
-// Of any; true where srun does not show that.
+// Whether any task has started; true where srun does not show that.
 bool has_started_tasks();
 
 }  // namespace bootstrap

@@ -21,7 +21,7 @@ std::string explain(const Environment& environment, const Settings& settings = {
   const TaskPlan task{plan.variables, {}};
   facts.is_one_task = false;
   return explain_text(facts, settings, plan.step, {&task, 1},
-                      {.verdict = kVerdict, .holds_port = true, .shows_all = shows_all, .versions = "plugin 1"});
+                      {.verdict = kVerdict, .reserves_port = true, .shows_all = shows_all, .versions = "plugin 1"});
 }
 
 TEST(Explain, ReadsLikeThis) {

@@ -275,7 +275,7 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
     const auto& candidates = plan.of_tasks.front();
     const auto taken = reserve_port(candidates[0]);
     StepPorts ports;
-    const auto found = ports.hold(plan);
+    const auto found = ports.reserve(plan);
     EXPECT_TRUE(describe_refused_ports(plan, found, facts, settings).empty());
     ASSERT_EQ(found.of_tasks.front(), (std::vector<std::uint16_t>{candidates[1], candidates[2]}));
     for (const auto port : found.of_tasks.front()) EXPECT_EQ(port_refusal(port), kInUse) << port;
@@ -284,7 +284,7 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
     for (std::uint16_t port = 20000; port < 20100; ++port) {
       if (auto one = reserve_port(port)) all.push_back(std::move(*one));
     }
-    const auto none = ports.hold(plan);
+    const auto none = ports.reserve(plan);
     EXPECT_TRUE(none.of_tasks.empty());
     const auto refused = describe_refused_ports(plan, none, facts, settings);
     ASSERT_FALSE(refused.empty());

@@ -1,4 +1,4 @@
-// Whose libpmi a step needs: srun answers that of its own Slurm and of the releases before, and no other.
+// Which libpmi a step needs: that of srun's own Slurm, or of the releases just before. srun answers no other.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -42,7 +42,7 @@ std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
 }  // namespace
 
 std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
-                                        bool holds_port) {
+                                        bool reserves_port) {
   std::vector<std::string> lines;
   // Where torchrun is the program, it alone knows them, by other names.
   const bool is_torchruns = find_variable(task.variables, "MASTER_ADDR") == nullptr;
@@ -53,7 +53,7 @@ std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& 
     lines.push_back(decision_line(variable, is_port      ? plan.master.port_from
                                             : is_address ? plan.master.address_from
                                                          : variable.from));
-    if (!is_port || !holds_port) continue;
+    if (!is_port || !reserves_port) continue;
     lines.back() +=
         facts.is_preloaded ? ", reserved while the first program of rank 0 runs" : ", reserved until the step ends";
   }
@@ -183,8 +183,6 @@ bool is_for_users(const PlannedVariable& variable) {
          std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(), is_list);
 }
 
-bool is_in_table(const PlannedVariable& variable) { return !variable.framework || variable.framework == kInTable; }
-
 void append_variable(std::string& out, const PlannedVariable& variable, const StepFacts& facts, TaskPlans tasks) {
   const auto ours = variable.name == kExportsVariable ? "..." : shown_value(variable, facts, tasks);
   if (variable.action == Action::kKept) {
@@ -227,7 +225,7 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
              "FROM");
   std::vector<std::string> others;
   for (const auto& variable : tasks.front().variables) {
-    if (!is_in_table(variable)) continue;
+    if (variable.framework && variable.framework != kInTable) continue;
     if (context.shows_all || is_for_users(variable)) {
       append_variable(out, variable, facts, tasks);
     } else if (!variable.name.starts_with("SLURM_BOOTSTRAP_")) {
@@ -279,13 +277,6 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
   }
 }
 
-std::string describe_port(const StepFacts& facts, const StepPlan& plan, const ExplainContext& context) {
-  if (!plan.ports.master || !context.holds_port) return {};
-  const auto port = cat({"Port ", std::to_string(plan.ports.master->port), " of ", facts.layout.host_of(0)});
-  if (context.is_preloaded) return cat({port, " is reserved for rank 0 only while its first program runs."});
-  return cat({port, " is reserved for rank 0 until the step ends."});
-}
-
 }  // namespace
 
 std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
@@ -304,7 +295,11 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   // The setting that loading it stands for.
   if (context.is_preloaded) changed = replaced(changed, "SLURM_BOOTSTRAP_PRELOAD=on", "LD_PRELOAD");
   paragraph(cat({"Settings: ", changed.empty() ? "none" : printable(changed)}));
-  paragraph(describe_port(facts, plan, context));
+  if (plan.ports.master && context.reserves_port) {
+    paragraph(cat({"Port ", std::to_string(plan.ports.master->port), " of ", facts.layout.host_of(0),
+                   " is reserved for rank 0 ",
+                   context.is_preloaded ? "only while its first program runs." : "until the step ends."}));
+  }
   if (facts.layout.size() > 1) paragraph("While a step runs, slurm-bootstrap status shows which rank is out of step.");
   if (!context.versions.empty()) paragraph(cat({"Versions: ", printable(context.versions)}));
   return out;
@@ -318,7 +313,7 @@ std::string explain_set_up(const StepFacts& facts, const Settings& settings, con
     notes.insert(notes.begin(), of_step.begin(), of_step.end());
     return explain_text(facts, settings, plan, tasks, context);
   }
-  auto lines = decision_lines(facts, plan, tasks.front(), context.holds_port);
+  auto lines = decision_lines(facts, plan, tasks.front(), context.reserves_port);
   lines.insert(lines.end(), notes.begin(), notes.end());
   if (context.is_preloaded) lines.insert(lines.begin(), context.verdict);  // else srun has printed it
   std::string text;

@@ -22,7 +22,7 @@ struct ExplainContext {
   std::string verdict = {};             // the first line: "SET UP: ..." or "NOT SET UP: ..."
   bool is_set_up = true;                // else these are the values that the step would have
   bool is_preloaded = false;            // by the preload, which reserves MASTER_PORT while a program runs
-  bool holds_port = false;              // MASTER_PORT is reserved
+  bool reserves_port = false;           // MASTER_PORT is reserved
   bool shows_all = false;               // --verbose
   std::vector<std::string> notes = {};  // sentences below the table
   std::string versions = {};            // "plugin 0.1.0, Slurm 22.05.8"; empty: not known
@@ -45,7 +45,7 @@ std::string explain_set_up(const StepFacts& facts, const Settings& settings, con
 // For srun -v and SLURM_BOOTSTRAP_DEBUG=1: MASTER_ADDR, MASTER_PORT, and each value that was kept or replaced; then the
 // notes.
 std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
-                                        bool holds_port);
+                                        bool reserves_port);
 
 // One sentence each: an uneven spread of the tasks, and GPUs of this node without a task.
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan);

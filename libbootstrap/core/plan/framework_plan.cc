@@ -38,7 +38,7 @@ void add_row(VariableList& variables, const FrameworkVariable& row, const TaskCo
   const std::string from(row.from);
   if (row.name == kTasksPerNodeVariable) {
     // Slurm's value, not the user's: it is about the job, of which this step may be a part.
-    variables.own(row.framework, row.name, std::move(value), from);
+    variables.own(row.name, std::move(value), from, false, row.framework);
   } else {
     variables.of_framework(row.framework, row.name, std::move(value), from, row.made_of != DependsOn::kStep);
   }
@@ -64,15 +64,8 @@ void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& setting
   }
   for (const auto rank : facts.ranks_here) {
     plan.ports.workers.push_back(
-        port_to_hold("TF_CONFIG port", worker_port(facts, settings, rank), facts.layout.host_of(rank)));
+        port_to_reserve("TF_CONFIG port", worker_port(facts, settings, rank), facts.layout.host_of(rank)));
   }
-}
-
-std::string ucx_devices(const StepFacts& facts, const std::string& interface) {
-  for (const auto& port : facts.rdma) {
-    if (port.interface == interface) return cat({port.device, ",", interface});
-  }
-  return interface;
 }
 
 constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
@@ -136,7 +129,9 @@ Status add_interface(VariableList& variables, StepPlan& plan, const StepFacts& f
   if (!chosen) return fail(chosen.error());
   if (!is_for_all || name.empty()) return {};
   variables.common("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", cat({"=", name}), from);
-  variables.common("UCX_NET_DEVICES", ucx_devices(facts, name), from);
+  const auto port =
+      std::find_if(facts.rdma.begin(), facts.rdma.end(), [&](const RdmaPort& one) { return one.interface == name; });
+  variables.common("UCX_NET_DEVICES", port == facts.rdma.end() ? name : cat({port->device, ",", name}), from);
   return {};
 }
 

@@ -192,7 +192,7 @@ void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& se
   const bool is_elsewhere =
       address != nullptr && address->action == Action::kKept && address->previous != address->value && !is_here;
   if (is_elsewhere) return;  // a server of the user's may listen there
-  plan.ports.master = port_to_hold("MASTER_PORT", port, facts.layout.host_of(0));
+  plan.ports.master = port_to_reserve("MASTER_PORT", port, facts.layout.host_of(0));
 }
 
 std::string_view master_to_look_up(const Environment& environment) {

@@ -69,12 +69,6 @@ bool is_untouched(const StepFacts& facts, const Settings& settings) {
   return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
 }
 
-// Each task its own entry of the list, by LOCAL_RANK; torchrun all of them.
-bool fits_untouched(const StepFacts& facts, const GpuList& list, std::size_t tasks) {
-  if (list.has_mig) return false;
-  return facts.decision.set_up == SetUp::kTorchrun || list.entries.size() == tasks;
-}
-
 }  // namespace
 
 GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro) {
@@ -116,7 +110,9 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   const auto& place = facts.layout.place(facts.ranks_here.front());
   const bool is_own_list = is_narrowed(facts, *list);
   const bool is_left_alone = is_untouched(facts, settings);
-  if (is_left_alone && !fits_untouched(facts, *list, place.local_size)) return std::nullopt;
+  // Each task has its own entry of the list, by LOCAL_RANK; torchrun has all of them.
+  const bool fits = facts.decision.set_up == SetUp::kTorchrun || list->entries.size() == place.local_size;
+  if (is_left_alone && (list->has_mig || !fits)) return std::nullopt;
   if (is_oversubscribed(facts, settings)) {
     const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
     if (is_refused) return refuse_oversubscription(facts, place, list->entries.size());
@@ -142,7 +138,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   }
   node.users_bind = read_users_bind(facts.environment.get(kUsersBindVariable).value_or(""));
   node.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
-  node.remedy = facts.gpu_bind_cure;
+  node.remedy = facts.gpu_bind_option;
   node.order.resize(node.gpus.size());
   std::iota(node.order.begin(), node.order.end(), 0U);
   if (node.may_reorder()) order_gpus(node, std::vector<CpuSet>(node.tasks));

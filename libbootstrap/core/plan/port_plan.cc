@@ -26,7 +26,7 @@ std::string describe_refused_master(const PortPlan& plan, const std::string& rea
 
 }  // namespace
 
-PortToHold port_to_hold(std::string_view what, std::uint16_t port, const std::string& host) {
+PortToReserve port_to_reserve(std::string_view what, std::uint16_t port, const std::string& host) {
   return {port, cat({what, " ", std::to_string(port), " on ", host})};
 }
 
@@ -75,7 +75,7 @@ Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Setting
                      "; use a lower number, or a larger --bootstrap-port-range"}));
   }
   plan.count_of_task = count;
-  plan.holds_ports_of_tasks = settings.claim.value;
+  plan.reserves_ports_of_tasks = settings.claim.value;
   for (const auto rank : facts.ranks_here) {
     auto& ports = plan.of_tasks.emplace_back();
     for (std::uint32_t i = 0; i < count + kMostInUse; ++i) {

@@ -17,27 +17,27 @@ namespace bootstrap {
 
 inline constexpr std::string_view kPortsVariable = "BOOTSTRAP_PORTS";
 
-struct PortToHold {
+struct PortToReserve {
   std::uint16_t port = 0;
   std::string name;  // "MASTER_PORT 25000 on node001"
 };
 
 struct PortPlan {
-  std::optional<PortToHold> master;  // on the node of rank 0 alone
-  bool is_users = false;             // MASTER_PORT was in the environment and is kept
+  std::optional<PortToReserve> master;  // on the node of rank 0 alone
+  bool is_users = false;                // MASTER_PORT was in the environment and is kept
   // Only tried: a reservation could keep the user's own program from the port, and the step did not ask for one.
   bool is_only_tried = false;
-  std::vector<PortToHold> workers;  // of this node's TensorFlow servers
+  std::vector<PortToReserve> workers;  // of this node's TensorFlow servers
 
   // BOOTSTRAP_PORTS: by local task the ports that it may have; it gets the first ones that are free, so many of them.
   std::vector<std::vector<std::uint16_t>> of_tasks;
   std::uint32_t count_of_task = 0;
-  bool holds_ports_of_tasks = true;
+  bool reserves_ports_of_tasks = true;
 };
 
 // The result.
 struct PortFacts {
-  bool holds_master = false;
+  bool reserves_master = false;
   std::string refused_master;                        // the system's reason, behind the name of the port; empty: none
   std::vector<std::string> refused_workers;          // likewise
   std::vector<std::vector<std::uint16_t>> of_tasks;  // empty: too few ports are free for one of them
@@ -60,6 +60,6 @@ Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Setting
 std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i);
 
 // "MASTER_PORT 25000 on node001".
-PortToHold port_to_hold(std::string_view what, std::uint16_t port, const std::string& host);
+PortToReserve port_to_reserve(std::string_view what, std::uint16_t port, const std::string& host);
 
 }  // namespace bootstrap

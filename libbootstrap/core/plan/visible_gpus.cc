@@ -70,7 +70,7 @@ std::optional<Entries> open_entries(const NodeGpus& node, const GpuVisibility& v
   for (std::uint32_t entry = 0; entry < entries; ++entry) {
     if (visibility.devices[entry] == GpuVisibility::Access::kOpen) found.push_back(entry);
   }
-  // The files are not those of the entries; as many as are open count from 0 all the same.
+  // The files are not those of the entries. The task still counts from 0 what it can open.
   for (std::uint32_t entry = 0; found.size() < open; ++entry) {
     if (!has(found, entry)) found.push_back(entry);
   }

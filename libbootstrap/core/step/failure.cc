@@ -173,7 +173,7 @@ std::string FailureHistory::sentence(bool others_run) const {
   if (const auto alike = is_killed(first) ? 0 : count_alike(); alike != 0) {
     const auto who = alike == tasks_ ? cat({"all ", std::to_string(tasks_), " tasks"})
                                      : cat({std::to_string(alike), " of ", std::to_string(tasks_), " tasks"});
-    // Perhaps it let the others down within that time: its last words are worth reading.
+    // It may have made the others fail within that time, so its output is worth reading.
     return cat({who, " failed in the same way, ", failing_task(first), " first: ", exit_cause(first), ", ",
                 failure_time(first), describe_finished()});
   }

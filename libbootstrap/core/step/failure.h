@@ -35,7 +35,7 @@ struct Failure {
   std::string host;
   std::int32_t wait_status = 0;    // as of wait(2)
   std::uint64_t milliseconds = 0;  // since the node began to start the step
-  bool is_out_of_memory = false;   // the kernel counts an end for want of memory in the step's cgroup of that node
+  bool is_out_of_memory = false;   // the kernel ended a process of the step there because it was out of memory
   bool is_outlived = false;        // other tasks of that node went on: they were not ended together
 
   bool is_refused = false;  // the node could not set its tasks up, has reported why, and started none

@@ -126,15 +126,11 @@ void VariableList::of_framework(Framework framework, std::string_view name, std:
   add(std::move(variable), false);
 }
 
-void VariableList::own(std::string_view name, std::string value, std::string from, bool is_of_task) {
+void VariableList::own(std::string_view name, std::string value, std::string from, bool is_of_task,
+                       std::optional<Framework> framework) {
+  if (framework && is_left_out(name)) return;
   auto variable = variable_of(name, std::move(value), std::move(from));
   variable.is_of_task = is_of_task;
-  push(std::move(variable));
-}
-
-void VariableList::own(Framework framework, std::string_view name, std::string value, std::string from) {
-  if (is_left_out(name)) return;
-  auto variable = variable_of(name, std::move(value), std::move(from));
   variable.framework = framework;
   push(std::move(variable));
 }

@@ -87,8 +87,8 @@ class VariableList {
   void of_framework(Framework framework, std::string_view name, std::string value, std::string from, bool is_of_task);
 
   // Always our value: a value of Slurm or an outer step is replaced without a message.
-  void own(std::string_view name, std::string value, std::string from, bool is_of_task = false);
-  void own(Framework framework, std::string_view name, std::string value, std::string from);
+  void own(std::string_view name, std::string value, std::string from, bool is_of_task = false,
+           std::optional<Framework> framework = {});
 
   void copy(const PlannedVariable& variable) { variables_.push_back(variable); }
 

@@ -15,7 +15,7 @@ static auto fields_of(NodeReport& report) {
   return std::tie(report.kind, report.host, report.job, report.slurmstepd, report.tasks, report.reason);
 }
 
-// A failure has more fields: whoever reads failures alone drops this.
+// A failure has more fields, so a reader of failures alone drops this.
 std::string write_report(const NodeReport& report, std::uint64_t token) {
   return cat({failure_prefix(token), write_record(report)});
 }

@@ -67,7 +67,7 @@ struct StepFacts {
   std::vector<RdmaPort> rdma;              // of this node, for UCX
   std::string slurm;                       // its item of SLURM_BOOTSTRAP_SETTINGS; empty: not known
   std::uint32_t cores_of_node = 0;         // that the step has on this node; 0: not known
-  std::string_view gpu_bind_cure =
+  std::string_view gpu_bind_option =
       "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
 };
 

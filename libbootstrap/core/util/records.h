@@ -47,7 +47,7 @@ bool read_field(std::string_view text, Value& value) {
   return number.has_value();
 }
 
-// A record is a struct with a function auto fields_of(Record& record) beside it, which answers std::tie() of its
+// A record is a struct with a function auto fields_of(Record& record) beside it, which returns std::tie() of its
 // members.
 template <class Record>
 std::string write_record(Record record) {

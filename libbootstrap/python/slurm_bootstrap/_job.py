@@ -134,7 +134,7 @@ class Job:
         return [raw[rank * len(mine) : (rank + 1) * len(mine)] for rank in range(self.size)]
 
     def barrier(self) -> None:
-        """Comes back when all ranks have called it. Collective."""
+        """Returns when all ranks have called it. Collective."""
         _check(_library().bootstrap_barrier(self._handle))
 
     def nccl_unique_ids(self, group: 'Literal["world", "node", "cross"]' = "world", count: int = 1) -> "list[bytes]":

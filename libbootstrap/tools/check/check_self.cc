@@ -201,7 +201,7 @@ void add_gpus(CheckReport& report, const OwnPlan& task) {
   report.may_share_gpus = settings.gpu_share.value || environment.has("SLURM_SHARDS_ON_NODE") ||
                           environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
   report.gpus_on_node = environment.number("SLURM_GPUS_ON_NODE").value_or(0);
-  report.gpu_hint = task.facts.gpu_bind_cure;
+  report.gpu_hint = task.facts.gpu_bind_option;
   try_devices(report, gpus_of(read_gpus(), vendor));
   if (!list) return;
   for (const auto& entry : list->entries) report.gpu_list.push_back(meaning_of(entry, report));

@@ -51,7 +51,7 @@ void print_table(const OwnPlan& task, const CLI::App& command) {
   ExplainContext context{.verdict = task.verdict,
                          .is_set_up = task.is_set,
                          .is_preloaded = task.facts.is_preloaded,
-                         .holds_port = task.is_set && task.step.ports.master.has_value(),
+                         .reserves_port = task.is_set && task.step.ports.master.has_value(),
                          .shows_all = has_flag(command, "--verbose"),
                          .notes = task.differences,
                          .versions = cat({"slurm-bootstrap ", kVersion})};
