@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,26 +20,11 @@ namespace {
 // Not a std::string: threads that end during exit still use it, after destructors have run.
 thread_local char last_error[2048];
 
-bootstrap_status_t status_of(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::kInvalid:
-      return BOOTSTRAP_ERROR_INVALID;
-    case ErrorCode::kMissing:
-      return BOOTSTRAP_ERROR_MISSING;
-    case ErrorCode::kDisagreement:
-    case ErrorCode::kMisplaced:
-      return BOOTSTRAP_ERROR_DISAGREEMENT;
-    case ErrorCode::kUnavailable:
-      return BOOTSTRAP_ERROR_UNAVAILABLE;
-    case ErrorCode::kUnsupported:
-      return BOOTSTRAP_ERROR_UNSUPPORTED;
-    case ErrorCode::kLimit:
-      return BOOTSTRAP_ERROR_LIMIT;
-    case ErrorCode::kTimeout:
-      return BOOTSTRAP_ERROR_TIMEOUT;
-  }
-  return BOOTSTRAP_ERROR_INTERNAL;
-}
+// By ErrorCode.
+constexpr std::array kStatuses{BOOTSTRAP_ERROR_INVALID,      BOOTSTRAP_ERROR_MISSING,     BOOTSTRAP_ERROR_DISAGREEMENT,
+                               BOOTSTRAP_ERROR_DISAGREEMENT, BOOTSTRAP_ERROR_UNAVAILABLE, BOOTSTRAP_ERROR_UNSUPPORTED,
+                               BOOTSTRAP_ERROR_LIMIT,        BOOTSTRAP_ERROR_TIMEOUT};
+static_assert(kStatuses.size() == static_cast<std::size_t>(ErrorCode::kLast) + 1);
 
 Result<std::chrono::milliseconds> read_timeout(const Environment& environment, int timeout_ms) {
   if (timeout_ms < 0) return fail(ErrorCode::kInvalid, "bootstrap_options_t.timeout_ms is negative");
@@ -106,7 +92,7 @@ bootstrap_status_t report(bootstrap_status_t status, const char* sentence) noexc
 }
 
 bootstrap_status_t report(const Error& error) noexcept {
-  const auto status = report(status_of(error.code), error.message.c_str());
+  const auto status = report(kStatuses[static_cast<std::size_t>(error.code)], error.message.c_str());
   const auto size = ::strnlen(last_error, sizeof last_error);
   if (error.code == ErrorCode::kTimeout && std::getenv("SLURM_JOB_ID") != nullptr) {
     (void)std::snprintf(last_error + size, sizeof last_error - size, "%s",

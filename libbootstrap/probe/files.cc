@@ -41,15 +41,9 @@ std::string distrust_of_writers(const std::string& path) {
 
 bool may_access(const std::string& path, int how) { return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0; }
 
-namespace {
-
-// Longer than any list of CPUs, and than the text of NVIDIA's driver about a GPU.
-constexpr std::size_t kMaxFile = std::size_t{128} << 10;
-constexpr std::size_t kMaxEntries = 65536;
-
-}  // namespace
-
 std::string FileTree::read(std::string_view path) const {
+  // Longer than any list of CPUs, and than the text of NVIDIA's driver about a GPU.
+  constexpr std::size_t kMaxFile = std::size_t{128} << 10;
   const Descriptor file(::open(cat({root_, path}).c_str(), O_RDONLY | O_CLOEXEC));
   auto text = file.is_open() ? read_whole(file.get(), kMaxFile).value_or("") : std::string();
   if (text.size() > kMaxFile) text.clear();
@@ -60,6 +54,7 @@ std::string FileTree::read(std::string_view path) const {
 CpuSet FileTree::read_cpus(std::string_view path) const { return CpuSet::parse_list(read(path)).value_or(CpuSet()); }
 
 std::vector<std::string> FileTree::names_in(std::string_view path) const {
+  constexpr std::size_t kMaxEntries = 65536;
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(cat({root_, path}).c_str()), ::closedir);
   if (folder == nullptr) return names;

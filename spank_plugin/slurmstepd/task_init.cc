@@ -41,10 +41,6 @@ void report_earlier_failure(spank_t spank) noexcept {
   slurm_error("bootstrap: %s", text.data());
 }
 
-bool is_explained(const StepFacts& facts, const Settings& settings) {
-  return settings.explain.value || facts.decision.is_verbose || process_settings(facts.environment).debug.value;
-}
-
 }  // namespace
 
 int abort_task() noexcept {
@@ -207,7 +203,9 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   } else if (prints_node_warnings(place)) {
     for (const auto& warning : plan.node_warnings) log_warning(step_, warning);
   }
-  if (place.rank == 0 && is_explained(facts, settings)) explain_task(spank, planned, *own);
+  const bool is_explained =
+      settings.explain.value || facts.decision.is_verbose || process_settings(facts.environment).debug.value;
+  if (place.rank == 0 && is_explained) explain_task(spank, planned, *own);
   return {};
 }
 

@@ -86,16 +86,10 @@ std::optional<ComponentText> ask_layout(slurm_step_id_t id) {
 // Slurm numbers the tasks by how many each node has in the end (_init_task_layout in its slurm_step_layout.c), and
 // copies the order of nodes from the layout into the record. Only the arbitrary order is in neither.
 std::vector<NodeIndex> deal(std::uint32_t distribution, const SrunFacts& srun) {
-  switch (distribution & SLURM_DIST_NODEMASK) {
-    case SLURM_DIST_NODEBLOCK:
-      return deal_block(srun.tasks_per_node);
-    case SLURM_DIST_NODECYCLIC:
-      return deal_cyclic(srun.tasks_per_node);
-    case SLURM_DIST_PLANE:
-      return deal_plane(srun.tasks_per_node, srun.plane);
-    default:
-      return {};
-  }
+  const auto order = distribution & SLURM_DIST_NODEMASK;
+  if (order == SLURM_DIST_NODEBLOCK) return deal_block(srun.tasks_per_node);
+  if (order == SLURM_DIST_NODECYCLIC) return deal_cyclic(srun.tasks_per_node);
+  return order == SLURM_DIST_PLANE ? deal_plane(srun.tasks_per_node, srun.plane) : std::vector<NodeIndex>();
 }
 
 std::vector<ComponentText> compute_layout(const job_step_info_t& step, const SrunFacts& srun) {
@@ -211,17 +205,10 @@ namespace {
 
 // A step that ends by itself may take its job with it: such a job is COMPLETED or FAILED.
 bool is_ended_by_others(const slurm_job_info_t& job) {
-  if (job.preempt_time != 0) return true;  // it stays RUNNING until its time of grace is over
-  switch (job.job_state & JOB_STATE_BASE) {
-    case JOB_RUNNING:
-    case JOB_SUSPENDED:
-    case JOB_COMPLETE:
-    case JOB_FAILED:
-    case JOB_OOM:
-      return false;
-    default:
-      return true;
-  }
+  const auto state = job.job_state & JOB_STATE_BASE;
+  const bool ends_by_itself = state == JOB_RUNNING || state == JOB_SUSPENDED || state == JOB_COMPLETE ||
+                              state == JOB_FAILED || state == JOB_OOM;
+  return job.preempt_time != 0 || !ends_by_itself;  // it stays RUNNING until its time of grace is over
 }
 
 // Releases differ in what they take: job and step as numbers, with flags since 23.02.

@@ -76,11 +76,6 @@ class AllgatherRunner {
     return values.front().has_value();
   }
 
-  // The ranks that a query for missing ranks can name.
-  bool is_called(Rank rank) const {
-    const Place& place = layout_.place(rank);
-    return layout_.size() <= kMaxCalledRanks || place.local_rank == 0 || place.node == here_.node;
-  }
   bool is_remote(Rank rank) const { return layout_.place(rank).node != here_.node; }
   Status put_all() {
     const bool is_for_all = round_.is_for_step || layout_.size() <= kMaxCalledRanks || here_.local_rank == 0;
@@ -166,7 +161,9 @@ class AllgatherRunner {
   Error explain_absence(ErrorCode code, const std::string& what) const {
     std::vector<Wanted> wanted;
     for (Rank rank = 0; rank < layout_.size(); ++rank) {
-      if (rank != call_.self.rank && is_called(rank)) wanted.push_back({rank, key_, is_remote(rank)});
+      const bool is_called =
+          layout_.size() <= kMaxCalledRanks || layout_.place(rank).local_rank == 0 || !is_remote(rank);
+      if (rank != call_.self.rank && is_called) wanted.push_back({rank, key_, is_remote(rank)});
     }
     return explain_missing_ranks(call_, wanted, {code, what});
   }

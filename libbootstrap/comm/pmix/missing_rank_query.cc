@@ -134,7 +134,10 @@ class MissingRankQuery {
     // It answers in order: its late answers about these ranks are here now.
     ask(absent_of(near), steady_clock::now() + kTurnTime);
     are_near_asked_ = true;
-    if (leads_its_node()) {
+    // The lowest rank that has joined on this node.
+    const auto own = layout_.ranks_on(layout_.place(call_.self.rank).node);
+    const auto is_before = [this](Rank rank) { return rank < call_.self.rank && is_here_[rank]; };
+    if (std::none_of(own.begin(), own.end(), is_before)) {
       ask_in_turns(far);
     } else {
       sleep_for(start_ + kTimeOfOthers - steady_clock::now());
@@ -145,12 +148,6 @@ class MissingRankQuery {
     all.insert(all.end(), rest.begin(), rest.end());
     ask(all, std::min(time_to_answer(), deadline_ + kAnswerTime));  // leaves time for the next line
     (void)is_server_there();
-  }
-
-  // True for the lowest rank that has joined on this node.
-  bool leads_its_node() const {
-    const auto own = layout_.ranks_on(layout_.place(call_.self.rank).node);
-    return std::none_of(own.begin(), own.end(), [this](Rank rank) { return rank < call_.self.rank && is_here_[rank]; });
   }
 
   // If a node gave no answer at all, its ranks may have joined: its server may be silent, too, or the network cut or

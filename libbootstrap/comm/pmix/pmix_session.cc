@@ -123,16 +123,11 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
   }
 }
 
-bool PmixSession::is_connection_lost() const {
-  if (!is_shared_) return connection_.is_lost();
-  if (seen_port_ == 0) return false;
-  return ServerConnection::count(seen_port_) == 0;  // libpmix has closed its end
-}
-
 ServerState PmixSession::look_for_server(Deadline deadline) const {
   // No rank has that value, and with PMIX_IMMEDIATE a server answers so in 0.3 ms.
   const bool is_answered = client_->get(self_, self_.rank, "bootstrap.nothing", true).wait_until(deadline);
-  if (is_connection_lost()) return ServerState::kEnded;  // then libpmix itself has answered
+  const bool has_closed = seen_port_ != 0 && ServerConnection::count(seen_port_) == 0;  // libpmix, its end
+  if (is_shared_ ? has_closed : connection_.is_lost()) return ServerState::kEnded;  // then libpmix itself has answered
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }
 

@@ -77,8 +77,6 @@ class PmixSession {
   PmixSession(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)
       : client_(client), open_(client), self_(std::move(self)), is_shared_(is_shared) {}
 
-  bool is_connection_lost() const;
-
   struct Finish {
     void operator()(const pmix::Client* client) const { client->finish(); }
   };

@@ -38,12 +38,7 @@ Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const
                                          describe(own), ": all ranks must make the same calls in the same order"})};
 }
 
-namespace {
-
 constexpr std::size_t kPieceSize = 1000;  // even; the rest of kMaxPmiValue is for the count in front of the first one
-constexpr std::size_t kMaxPieces = 4096;
-
-}  // namespace
 
 std::vector<std::string> to_pmi_pieces(std::string_view bytes) {
   std::string text;
@@ -62,6 +57,7 @@ std::vector<std::string> to_pmi_pieces(std::string_view bytes) {
 std::optional<std::size_t> count_pmi_pieces(std::string_view first) {
   const auto colon = first.find(':');
   if (colon == std::string_view::npos) return {};
+  constexpr std::size_t kMaxPieces = 4096;
   const auto count = parse_unsigned(first.substr(0, colon), kMaxPieces);
   if (!count || *count == 0) return {};
   return *count;

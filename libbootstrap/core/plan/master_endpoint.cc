@@ -12,18 +12,6 @@
 namespace bootstrap {
 namespace {
 
-std::string_view layout_origin(LayoutSource source) {
-  switch (source) {
-    case LayoutSource::kStepLayout:
-      return "host of rank 0, from srun";
-    case LayoutSource::kMpirun:
-      return "this host, where all ranks are";
-    case LayoutSource::kDistribution:
-      break;
-  }
-  return "first host of SLURM_STEP_NODELIST";
-}
-
 // splitmix64's finalizer: what is close together lands anywhere but beside each other.
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -83,7 +71,9 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
     master.address_from = cat({"NodeAddr of ", host, ", a name that does not resolve"});
   } else {
     if (is_known) master.address = host;
-    master.address_from = layout_origin(facts.layout_source);
+    master.address_from = facts.layout_source == LayoutSource::kStepLayout ? "host of rank 0, from srun"
+                          : facts.layout_source == LayoutSource::kMpirun   ? "this host, where all ranks are"
+                                                                           : "first host of SLURM_STEP_NODELIST";
   }
 
   if (settings.port.value != 0) {

@@ -9,8 +9,6 @@
 namespace bootstrap {
 namespace {
 
-bool is_container(std::string_view tool) { return tool == "apptainer" || tool == "singularity"; }
-
 // The letters of "-ce"; none for a long option.
 std::string_view letters_of(std::string_view option) {
   return option.starts_with("-") && !option.starts_with("--") ? option.substr(1) : std::string_view();
@@ -23,8 +21,6 @@ bool is_long(std::string_view option, std::string_view shortest, std::string_vie
 
 }  // namespace
 
-bool may_close_environment(std::string_view tool) noexcept { return tool == "env" || is_container(tool); }
-
 // env(1); `apptainer help exec`: -e, --cleanenv; -C, --containall; --compat, which has --containall. Not -c, --contain,
 // which is about folders.
 bool closes_environment(std::string_view tool, std::string_view option) noexcept {
@@ -34,7 +30,7 @@ bool closes_environment(std::string_view tool, std::string_view option) noexcept
     return option == "-" || own.find('i') != std::string_view::npos || is_long(option, "--i", "--ignore-environment");
   }
   const auto own = letters.substr(0, letters.find_first_of("BHSWow"));
-  return is_container(tool) &&
+  return (tool == "apptainer" || tool == "singularity") &&
          (has_word("--cleanenv --containall --compat", option) || own.find_first_of("eC") != std::string_view::npos);
 }
 

@@ -8,9 +8,6 @@
 
 namespace bootstrap {
 
-// Whether `tool` reads options that decide which variables its program has.
-bool may_close_environment(std::string_view tool) noexcept;
-
 // Whether the option of `tool` keeps all variables of the task from the program: `env -i`, `apptainer exec --cleanenv`.
 bool closes_environment(std::string_view tool, std::string_view option) noexcept;
 

@@ -19,12 +19,6 @@ const SettingSpec* find_setting(std::string_view name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
-std::string name_at(const SettingSpec& spec, Source source) {
-  if (source == Source::kOption) return cat({"--", spec.option});
-  if (source == Source::kEnvironment) return std::string(spec.variable);
-  return cat({spec.name, "= in plugstack.conf"});
-}
-
 struct ShownSetting {
   std::string_view name;
   std::string value;
@@ -55,7 +49,9 @@ std::string setting_name(std::string_view name, Source source) {
   const auto* const spec = find_setting(name);
   if (spec == nullptr) return std::string(name);
   const bool is_for_users = !spec->option.empty();
-  return name_at(*spec, source != Source::kDefault ? source : is_for_users ? Source::kOption : Source::kSite);
+  if (source == Source::kDefault) source = is_for_users ? Source::kOption : Source::kSite;
+  if (source == Source::kOption) return cat({"--", spec->option});
+  return source == Source::kEnvironment ? std::string(spec->variable) : cat({name, "= in plugstack.conf"});
 }
 
 std::string setting_text(std::string_view name, Source source, std::string_view value) {

@@ -34,6 +34,13 @@ constexpr std::array<std::string_view, 32> kSignals{
     "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
     "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS"};  // by number on Linux
 
+// Ranks that fail for the same reason fail at once. A rank whose failure makes the others fail is ahead of them: they
+// need time to notice it, and to end.
+constexpr std::uint64_t kAheadOfOthers = 100;    // ms
+constexpr std::uint64_t kTimeOfAllAlike = 1000;  // ms, on nodes that are not equally busy
+
+constexpr std::size_t kMostArrivals = 10000;  // enough to find the first, and whether most are alike
+
 }  // namespace
 
 static auto fields_of(FailureAddress& address) { return std::tie(address.port, address.token); }
@@ -103,18 +110,6 @@ std::string failure_time(const Failure& failure) {
   return cat({std::to_string(tenths / 10), ".", std::to_string(tenths % 10), " s after the step began"});
 }
 
-namespace {
-
-// Ranks that fail for the same reason fail at once. A rank whose failure makes the others fail is ahead of them: they
-// need time to notice it, and to end.
-constexpr std::uint64_t kAheadOfOthers = 100;    // ms
-constexpr std::uint64_t kTimeOfAllAlike = 1000;  // ms, on nodes that are not equally busy
-
-constexpr std::size_t kMostNamed = 8;
-constexpr std::size_t kMostArrivals = 10000;  // enough to find the first, and whether most are alike
-
-}  // namespace
-
 void FailureHistory::add(const Failure& failure, std::uint64_t now) {
   if (is_dropped_ || is_ended_on_request(failure) || arrivals_.size() == kMostArrivals) return;
   if (is_success(failure)) {
@@ -155,6 +150,7 @@ std::string FailureHistory::describe_finished() const {
   if (finished_.empty()) return {};
   constexpr std::string_view kHow = " ended before that with exit code 0";
   if (finished_.size() == 1) return cat({"; ", failing_task(finished_.front()), kHow});
+  constexpr std::size_t kMostNamed = 8;
   std::vector<Rank> named;
   for (std::size_t i = 0; i < std::min(finished_.size(), kMostNamed); ++i) named.push_back(finished_[i].rank);
   const auto more = finished_.size() - named.size();
