@@ -28,12 +28,6 @@
 namespace bootstrap {
 namespace {
 
-// srun runs as the user.
-class FilesOfUser : public ProgramFiles {
- public:
-  ProgramHead head(const std::string& path) const override { return head_of_program(path); }
-};
-
 // getopt takes the beginning of a long option for all of it.
 bool has_option(std::span<const std::string> words, std::string_view shortest, std::string_view whole) {
   return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
@@ -128,9 +122,8 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
       [program, environment, has_folder, tasks = step.tasks, nodes = step.nodes,
        others = other_nodes(environment, srun_options, step.nodes), launchers = settings.launchers.value,
        trainers = settings.trainers.value] {
-        const FilesOfUser files;
         return classify_program(program, {.environment = environment,
-                                          .files = files,
+                                          .read_head = head_of_program,
                                           .has_chdir = has_folder,
                                           .tasks = tasks,
                                           .nodes = {.count = nodes, .others = others},

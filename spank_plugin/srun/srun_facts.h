@@ -24,7 +24,7 @@ Result<Value> call_in_time(std::string_view what, std::function<Result<Value>()>
   return result || result.error().code != ErrorCode::kUnavailable ? std::move(result) : work();
 }
 
-// What ProgramFiles::head() answers. Opens executable regular files alone.
+// A ReadHead that opens executable regular files alone. srun runs as the user.
 ProgramHead head_of_program(const std::string& path);
 
 // /proc/self/cmdline, without its first word.

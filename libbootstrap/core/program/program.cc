@@ -31,7 +31,9 @@ bool is_option(std::string_view word) { return word.starts_with("-"); }
 class Scan {
  public:
   Scan(std::span<const std::string> words, const ProgramPlace& place)
-      : words_(words.begin(), words.end()), place_(place), search_(place.files, place.environment, place.has_chdir) {}
+      : words_(words.begin(), words.end()),
+        place_(place),
+        search_(place.read_head, place.environment, place.has_chdir) {}
 
   Program judge() {
     auto program = judge_words();
@@ -383,13 +385,8 @@ Program classify_program(std::span<const std::string> words, const ProgramPlace&
 }
 
 ProgramKind kind_by_words(std::span<const std::string> words, const Environment& environment, std::uint32_t nodes) {
-  class NoFiles : public ProgramFiles {
-    ProgramHead head(const std::string& /*path*/) const override { return std::nullopt; }
-  };
-  const NoFiles files;
-  return classify_program(words,
-                          {.environment = environment, .files = files, .has_chdir = false, .nodes = {.count = nodes}})
-      .kind;
+  const auto read_none = [](const std::string&) -> ProgramHead { return std::nullopt; };
+  return classify_program(words, {.environment = environment, .read_head = read_none, .nodes = {.count = nodes}}).kind;
 }
 
 }  // namespace bootstrap

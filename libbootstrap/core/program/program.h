@@ -36,7 +36,7 @@ struct Program {
 
 struct ProgramPlace {
   const Environment& environment;  // srun's: PATH, VIRTUAL_ENV, CONDA_PREFIX, PET_*
-  const ProgramFiles& files;
+  ReadHead read_head;
   bool has_chdir = false;  // srun --chdir: a relative name is unseen
   std::uint32_t tasks = 1;
   NodesOfStep nodes = {};

@@ -42,8 +42,11 @@ FileType type_of(const ProgramHead& file) {
   return line.find("run-singularity") == std::string_view::npos ? FileType::kScript : FileType::kImage;
 }
 
-ProgramSearch::ProgramSearch(const ProgramFiles& files, const Environment& environment, bool has_chdir)
-    : files_(files), environment_(environment), path_(environment.get("PATH").value_or("")), has_chdir_(has_chdir) {}
+ProgramSearch::ProgramSearch(ReadHead read_head, const Environment& environment, bool has_chdir)
+    : read_head_(read_head),
+      environment_(environment),
+      path_(environment.get("PATH").value_or("")),
+      has_chdir_(has_chdir) {}
 
 ProgramHead ProgramSearch::find_first(const std::string& word) const {
   if (word.find('/') != std::string::npos) return find_path(word);
@@ -53,7 +56,7 @@ ProgramHead ProgramSearch::find_first(const std::string& word) const {
 
 ProgramHead ProgramSearch::find_path(const std::string& word) const {
   if (has_chdir_ && !word.starts_with('/')) return std::nullopt;
-  return files_.head(word);
+  return read_head_(word);
 }
 
 ProgramHead ProgramSearch::find_here(const std::string& word) const { return find_path(cat({"./", word})); }
@@ -61,19 +64,19 @@ ProgramHead ProgramSearch::find_here(const std::string& word) const { return fin
 ProgramHead ProgramSearch::find_in_path(const std::string& word) const {
   for (const auto folder : split(path_, ':')) {
     if (!folder.starts_with('/')) continue;
-    if (auto file = files_.head(cat({folder, "/", word}))) return file;
+    if (auto file = read_head_(cat({folder, "/", word}))) return file;
   }
   return std::nullopt;
 }
 
 ProgramHead ProgramSearch::find_in_environment(const std::string& word) const {
   for (const auto& folder : folders_) {
-    if (auto file = files_.head(cat({folder, "/", word}))) return file;
+    if (auto file = read_head_(cat({folder, "/", word}))) return file;
   }
   for (const auto* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const auto base = environment_.get(name);
     if (!base) continue;
-    if (auto file = files_.head(cat({*base, "/bin/", word}))) return file;
+    if (auto file = read_head_(cat({*base, "/bin/", word}))) return file;
   }
   return find_path(cat({".venv/bin/", word}));
 }

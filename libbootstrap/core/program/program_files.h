@@ -16,14 +16,9 @@ namespace bootstrap {
 inline constexpr std::size_t kProgramHead = 256;
 using ProgramHead = std::optional<std::string>;
 
-// Pure: the caller reads files.
-class ProgramFiles {
- public:
-  virtual ~ProgramFiles() = default;
-  // Returns the first kProgramHead bytes of an executable file, or an empty head if it is not executable. Nothing:
-  // there is no regular file. A relative path counts from srun's working directory.
-  virtual ProgramHead head(const std::string& path) const = 0;
-};
+// The caller reads files: the first kProgramHead bytes of an executable file, or an empty head if it is not executable.
+// Nothing: there is no regular file. A relative path counts from srun's working directory.
+using ReadHead = ProgramHead (*)(const std::string& path);
 
 // kImage: of Apptainer's, which is executable. kScript: of another language than Python. kOther: none of these.
 enum class FileType : std::uint8_t { kUnseen, kElf, kPython, kScript, kImage, kOther };
@@ -31,7 +26,7 @@ FileType type_of(const ProgramHead& file);
 
 class ProgramSearch {
  public:
-  ProgramSearch(const ProgramFiles& files, const Environment& environment, bool has_chdir);
+  ProgramSearch(ReadHead read_head, const Environment& environment, bool has_chdir);
 
   // As Slurm looks for the program of a step: in PATH, then in srun's own folder.
   ProgramHead find_first(const std::string& word) const;
@@ -46,7 +41,7 @@ class ProgramSearch {
   void enter_named(std::string_view name);     // conda run -n NAME
 
  private:
-  const ProgramFiles& files_;
+  ReadHead read_head_;
   const Environment& environment_;
   std::string path_;
   std::vector<std::string> folders_;
