@@ -25,37 +25,6 @@ bool from_slurm(std::string_view name) {
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
-// The environment of the task as it is now, for the names of a plan: all in one pass, since spank_getenv makes one for
-// each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to look
-// each of them up among the known variables took more than half of our own instructions in task_init.
-class CurrentValues {
- public:
-  CurrentValues(spank_t spank, const TaskPlan& plan, const std::vector<std::string>& removals)
-      : values_(plan.variables.size()) {
-    for_each_variable(spank, [&](std::string_view name, std::string_view value) {
-      if (name == "SLURM_PROCID") rank_ = value;
-      bool is_planned = false;
-      for (std::size_t i = 0; i < plan.variables.size(); ++i) {
-        if (plan.variables[i].name != name) continue;
-        values_[i] = value;
-        is_planned = true;
-      }
-      for (const auto& removal : removals) {
-        if (!is_planned && removal == name) to_remove_.push_back(&removal);
-      }
-    });
-  }
-
-  std::optional<std::string_view> rank() const { return rank_; }
-  std::optional<std::string_view> of(std::size_t variable) const { return values_[variable]; }
-  const std::vector<const std::string*>& to_remove() const { return to_remove_; }  // and not set anew
-
- private:
-  std::vector<std::optional<std::string_view>> values_;
-  std::optional<std::string_view> rank_;
-  std::vector<const std::string*> to_remove_;
-};
-
 }  // namespace
 
 void withdraw_task_environment(spank_t spank, const TaskPlan& task) {
@@ -76,8 +45,24 @@ std::vector<std::pair<std::string, std::string>> values_of_plugins(spank_t spank
 }
 
 Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
-  const CurrentValues now(spank, task, removals);
-  const auto named = now.rank();
+  // The environment of the task as it is now, for the names of the plan: all in one pass, since spank_getenv makes one
+  // for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to
+  // look each of them up among the known variables took more than half of our own instructions in task_init.
+  std::vector<std::optional<std::string_view>> now(task.variables.size());
+  std::vector<const std::string*> to_remove;  // and not set anew
+  std::optional<std::string_view> named;
+  for_each_variable(spank, [&](std::string_view name, std::string_view value) {
+    if (name == "SLURM_PROCID") named = value;
+    bool is_planned = false;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (task.variables[i].name != name) continue;
+      now[i] = value;
+      is_planned = true;
+    }
+    for (const auto& removal : removals) {
+      if (!is_planned && removal == name) to_remove.push_back(&removal);
+    }
+  });
   const auto expected = std::to_string(rank);
   if (!named || *named != expected) {
     return fail(ErrorCode::kDisagreement,
@@ -85,10 +70,10 @@ Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vect
                      named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
   }
   // What user_init could not remove: a contained one may write into an environment of its own.
-  for (const auto* const name : now.to_remove()) unset_task_variable(spank, *name);
-  for (std::size_t i = 0; i < task.variables.size(); ++i) {
+  for (const auto* const name : to_remove) unset_task_variable(spank, *name);
+  for (std::size_t i = 0; i < now.size(); ++i) {
     const auto& variable = task.variables[i];
-    if (variable.action == Action::kKept || now.of(i) == variable.value) continue;
+    if (variable.action == Action::kKept || now[i] == variable.value) continue;
     auto set = set_task_variable(spank, variable.name, variable.value);
     if (!set) return set;
   }

@@ -38,18 +38,12 @@ std::string host_of_first_rank(const std::vector<ComponentText>& components) {
   return hosts && first < hosts->size() ? (*hosts)[first] : std::string();
 }
 
-WantedAddresses wanted_addresses(const Environment& environment, const Settings& settings, Asked asked) {
-  const auto& address = settings.address;
-  const bool has_option = address.source >= Source::kEnvironment;
-  WantedAddresses wanted{.master = address.value,
-                         .is_default = address.source == Source::kDefault,
-                         .is_users_option = has_option && asked != Asked::kUnasked};
-  if (!has_option) wanted.users = master_to_look_up(environment);  // it yields to the option
-  return wanted;
-}
-
-FoundAddresses find_addresses(const WantedAddresses& wanted, const std::vector<ComponentText>& components,
-                              Deadline deadline) {
+FoundAddresses find_addresses(const Environment& environment, const Settings& settings, Asked asked,
+                              const std::vector<ComponentText>& components, Deadline deadline) {
+  const auto& wanted = settings.address;
+  const bool has_option = wanted.source >= Source::kEnvironment;
+  // The user's own, to be looked up. It yields to an option.
+  const std::string users(has_option ? "" : master_to_look_up(environment));
   FoundAddresses answers;
   const auto first = host_of_first_rank(components);
   if (first.empty()) return answers;
@@ -59,13 +53,13 @@ FoundAddresses find_addresses(const WantedAddresses& wanted, const std::vector<C
     return name.is_unknown || (name.is_loopback && nodes > 1);
   };
   auto& of_node = answers.meeting.of_node;
-  const bool needs_node = needs_node_address(wanted.master);
+  const bool needs_node = needs_node_address(wanted.value);
   if (needs_node) of_node = node_address_in_time(first, deadline);
-  const auto master = fill_address(wanted.master, first, of_node);
+  const auto master = fill_address(wanted.value, first, of_node);
   const auto named = look_up_in_time(master, deadline);
   answers.meeting.ours = named.address;
-  if (wanted.is_users_option && is_unusable(named)) answers.unusable_option = master;
-  const bool is_lost = wanted.is_default && named.is_unknown;
+  if (has_option && asked != Asked::kUnasked && is_unusable(named)) answers.unusable_option = master;
+  const bool is_lost = wanted.source == Source::kDefault && named.is_unknown;
   if (is_lost) {
     of_node = node_address_in_time(first, deadline);
     const auto numbered = of_node.empty() ? named : look_up_in_time(of_node, deadline);
@@ -73,10 +67,10 @@ FoundAddresses find_addresses(const WantedAddresses& wanted, const std::vector<C
     if (numbered.is_unknown) of_node.clear();
   }
   if ((is_lost || needs_node) && of_node.empty()) answers.host_without_address = first;
-  if (wanted.users.empty()) return answers;
-  const auto of_user = wanted.users == master ? named : look_up_in_time(wanted.users, deadline);
-  if (wanted.users == first ? of_user.is_unknown : is_unusable(of_user)) {
-    answers.unusable_master = wanted.users;
+  if (users.empty()) return answers;
+  const auto of_user = users == master ? named : look_up_in_time(users, deadline);
+  if (users == first ? of_user.is_unknown : is_unusable(of_user)) {
+    answers.unusable_master = users;
     return answers;
   }
   answers.meeting.users = of_user.address;

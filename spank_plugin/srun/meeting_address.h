@@ -12,15 +12,6 @@
 
 namespace bootstrap {
 
-struct WantedAddresses {
-  std::string master;            // our MASTER_ADDR, a template for the host of rank 0
-  bool is_default = true;        // no setting chose it
-  bool is_users_option = false;  // the user set it, in a step that asks
-  std::string users = {};        // MASTER_ADDR of the user, to be looked up; empty: there is none
-};
-
-WantedAddresses wanted_addresses(const Environment& environment, const Settings& settings, Asked asked);
-
 struct FoundAddresses {
   MeetingAddresses meeting;
   std::string host_without_address;  // of rank 0: the ranks find it by no name and no address
@@ -30,8 +21,8 @@ struct FoundAddresses {
 
 // Nodes ask no name server. Where that of srun does not answer in time, the nodes choose no interface, and all
 // addresses stay. One RPC where the name of the host does not resolve, or the user wants Slurm's address of it.
-FoundAddresses find_addresses(const WantedAddresses& wanted, const std::vector<ComponentText>& components,
-                              Deadline deadline);
+FoundAddresses find_addresses(const Environment& environment, const Settings& settings, Asked asked,
+                              const std::vector<ComponentText>& components, Deadline deadline);
 
 std::string host_of_first_rank(const std::vector<ComponentText>& components);
 

@@ -258,8 +258,7 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   if (got) answers = std::move(*got);
   // After the decision: a step that is left alone does not wait for a name server.
   if (activation.decision.set_up == SetUp::kNothing) return activation;
-  answers.addresses =
-      find_addresses(wanted_addresses(environment, settings, choice.asked), answers.components, deadline);
+  answers.addresses = find_addresses(environment, settings, choice.asked, answers.components, deadline);
   const auto& host = answers.addresses.host_without_address;
   if (host.empty()) return activation;
   return decide_without_address(choice, cat({"where srun runs, the name ", host,
