@@ -43,13 +43,11 @@ bool is_mig_kind(std::string_view kind) {
   return false;
 }
 
-struct Counts {
-  std::map<std::string_view, std::uint64_t> of_kind;  // "" stands for GPUs of any kind
-  bool is_readable = true;
-};
+using Counts = std::map<std::string_view, std::uint64_t>;  // of each kind; "" stands for GPUs of any kind
 
-// srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is one request, and the last one counts.
-Counts count_gpus(std::string_view list) {
+// Nothing where a part of the list cannot be read. srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is
+// one request, and the last one counts.
+std::optional<Counts> count_gpus(std::string_view list) {
   Counts counts;
   for (const auto item : split(list, ',')) {
     if (!is_of(item, "gpu")) continue;
@@ -65,10 +63,8 @@ Counts count_gpus(std::string_view list) {
     if (!words.empty() && (equals != std::string_view::npos || !number || words.size() > 1)) {
       kind = equals != std::string_view::npos ? words.front().substr(0, words.front().find('=')) : words.front();
     }
-    if (words.size() > 2 || (words.size() == 2 && !number) || (equals != std::string_view::npos && !number)) {
-      counts.is_readable = false;
-    }
-    counts.of_kind[kind] = count;
+    if (words.size() > 2 || (!number && (words.size() == 2 || equals != std::string_view::npos))) return std::nullopt;
+    counts[kind] = count;
   }
   return counts;
 }
@@ -85,9 +81,9 @@ bool binds_gpus(std::string_view binds) {
   return false;
 }
 
-std::uint64_t sum_of(const Counts& counts) {
+std::uint64_t sum_of(const std::optional<Counts>& counts) {
   std::uint64_t sum = 0;
-  for (const auto& [kind, count] : counts.of_kind) sum += count;
+  for (const auto& [kind, count] : counts.value_or(Counts())) sum += count;
   return sum;
 }
 
@@ -167,11 +163,11 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
     list = std::move(share.list);
   }
   const auto counts = count_gpus(list);
-  if (!counts.is_readable) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
-  if (counts.of_kind.count("") != 0 && counts.of_kind.size() > 1) {
+  if (!counts) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
+  if (counts->count("") != 0 && counts->size() > 1) {
     return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
   }
-  for (const auto& [kind, count] : counts.of_kind) {
+  for (const auto& [kind, count] : *counts) {
     if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
   }
   const auto sum = sum_of(counts);

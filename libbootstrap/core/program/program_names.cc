@@ -36,8 +36,7 @@ constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
     // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID; UPC,
     // UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
     {"aprun jsrun flux flux-broker ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun upcrun upcxx-run "
-     "gasnetrun_ibv "
-     "gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
+     "gasnetrun_ibv gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
      kRanks},
     // PyTorch's torchrun and torchx; the launchers of frameworks (the console scripts of each).
     {"torchrun torchx torchft_lighthouse torchrunx accelerate accelerate-launch deepspeed deepspeed.pt ds ds_ssh "
@@ -47,10 +46,9 @@ constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
     // Pools of workers and agents: ray(1), dask-*(1), wandb agent, prefect, celery(1), rq, luigi, parsl, ipyparallel,
     // pueue, HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
     {"ray wandb dask dask-worker dask-scheduler dask-mpi dask-cuda-worker dask-ssh prefect celery rq luigi luigid "
-     "parsl pueued "
-     "process_worker_pool.py ipcluster ipengine ipcontroller clearml-agent work_queue_worker vine_worker hq "
-     "spark-submit spark-class scoop condor_master condor_startd condor_starter globus-compute-endpoint "
-     "funcx-endpoint merlin airflow dagster mlflow jug greasy radical-pilot-agent optuna",
+     "parsl pueued process_worker_pool.py ipcluster ipengine ipcontroller clearml-agent work_queue_worker "
+     "vine_worker hq spark-submit spark-class scoop condor_master condor_startd condor_starter "
+     "globus-compute-endpoint funcx-endpoint merlin airflow dagster mlflow jug greasy radical-pilot-agent optuna",
      kWorkers},
     // Inference servers that start a worker for each GPU, notebooks, databases, remote shells and desktops.
     {"vllm sglang text-generation-launcher tritonserver trtllm-serve lmdeploy ollama llama-server jupyter jupyter-lab "
@@ -62,9 +60,8 @@ constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
     // servers of debuggers (GDB, TotalView, STAT) and of DMTCP.
     {"srun sbatch salloc sattach snakemake nextflow cwltool cromwell pegasus-run rush disBatch disbatch parallel sem "
      "xargs make gmake ninja cmake ctest bazel scons waf find watch entr just task dvc doit invoke kedro metaflow "
-     "guild "
-     "honcho foreman overmind tmux screen script expect sudo su sg ssh ssh-agent dbus-run-session rsh nsenter unshare "
-     "chroot bwrap systemd-run at pytest py.test tox nox pip pip3 conda mamba daemonize supervisord runit "
+     "guild honcho foreman overmind tmux screen script expect sudo su sg ssh ssh-agent dbus-run-session rsh nsenter "
+     "unshare chroot bwrap systemd-run at pytest py.test tox nox pip pip3 conda mamba daemonize supervisord runit "
      "s6-supervise tini dumb-init busybox toybox gdbserver tvdsvr STATD dmtcp_coordinator",
      kOthers},
     // Tools of NVIDIA, AMD, Intel and hwloc; DCGM; compilers.
@@ -128,9 +125,8 @@ constexpr std::string_view kRunCommands =
 constexpr auto kTools = std::to_array<Named<Tool>>({
     // coreutils, util-linux, numactl(8), hwloc-bind(1), LIKWID, Debian's xvfb and expect.
     {"env time nice ionice timeout stdbuf nohup setsid taskset chrt flock prlimit setpriv choom setarch linux32 "
-     "linux64 "
-     "uclampset numactl numawrap hwloc-bind likwid-pin likwid-perfctr xvfb-run unbuffer catchsegv eatmydata faketime "
-     "fakeroot proot firejail cgexec cpulimit schedtool direnv guix spack",
+     "linux64 uclampset numactl numawrap hwloc-bind likwid-pin likwid-perfctr xvfb-run unbuffer catchsegv eatmydata "
+     "faketime fakeroot proot firejail cgexec cpulimit schedtool direnv guix spack",
      Tool::kWrapper},
     // Profilers and debuggers: NVIDIA, AMD, Intel, Linaro Forge, TotalView, HPE, HPCToolkit, TAU, Score-P, Linux.
     {"nsys ncu nvprof dlprof compute-sanitizer cuda-memcheck cuda-gdb rocprof rocprofv2 rocprofv3 rocprof-compute "

@@ -18,9 +18,8 @@ namespace {
 // torch/distributed/run.py of PyTorch 1.13 to 2.15, and launch.py; with "-" between words: torchrun takes "_" as well.
 constexpr std::string_view kWithValue =
     "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts monitor-interval start-method "
-    "role "
-    "log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank master-addr "
-    "master-port local-addr logs-specs numa-binding signals-to-handle event-log-handler";
+    "role log-dir redirects tee local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank "
+    "master-addr master-port local-addr logs-specs numa-binding signals-to-handle event-log-handler";
 constexpr std::string_view kTorchrunFlags = "standalone module no-python run-path virtual-local-rank use-env help";
 constexpr std::string_view kDeciding =
     "nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone node-rank master-addr master-port local-addr";
