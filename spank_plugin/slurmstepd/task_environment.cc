@@ -102,8 +102,8 @@ Status check_preload(const Settings& settings) {
   const auto cannot = [&](std::string_view why) {
     constexpr std::string_view kRemedy =
         "; install libbootstrap.so there, or set preload_library= in plugstack.conf; the tasks start without it";
-    return fail(ErrorCode::kUnavailable, cat({setting_name("preload", settings.preload.source), ": cannot preload ",
-                                              library, " on ", own_host(), ": ", why, kRemedy}));
+    return fail(ErrorCode::kUnavailable, cat({setting_name(settings, "preload"), ": cannot preload ", library, " on ",
+                                              own_host(), ": ", why, kRemedy}));
   };
   // A file that is not there would make ld.so complain in every process of the task.
   if (library.find_first_of(" :") != std::string::npos)

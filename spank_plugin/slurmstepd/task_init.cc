@@ -194,7 +194,7 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   if (settings.cpu_near.value && own->gpus != nullptr && !own->gpus->is_untouched) {
     const auto bound = bind_near(*own->gpus, own->view);
     if (!bound) {
-      warnings.push_back(cat({setting_text("cpu", settings.cpu_near.source, "near"), ": ", bound.error().message}));
+      warnings.push_back(cat({setting_text(settings, "cpu"), ": ", bound.error().message}));
     }
   }
   if (is_reporter_ && task == 0) {

@@ -21,6 +21,7 @@
 
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/process_state.h"
@@ -285,7 +286,7 @@ void start_report_receiver(const ReportPolicy& policy) {
   std::size_t nodes = 0;
   for (const auto& component : policy.components) nodes += component.tasks_per_node.size();
   if (!policy.is_asked && !has_spare_descriptors(socket.descriptor(), nodes)) return;
-  const auto address = write_failure_address(socket.address());
+  const auto address = write_record(socket.address());
   auto running = std::make_unique<RunningReceiver>();
   running->receiver = std::make_shared<ReportReceiver>(policy, std::move(socket));
   const auto run = [receiver = running->receiver] {

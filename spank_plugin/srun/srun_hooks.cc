@@ -20,6 +20,7 @@
 #include "core/step/planned_variables.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/secrets.h"
@@ -87,7 +88,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
                       bool asks_for_itself, std::string_view launchers) {
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
-  if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_users_bind(asked));
+  if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_record(asked));
   // What Slurm binds for a step that is then left alone is not to be lifted.
   if (!asks_for_itself && (site_error() || may_be_no_world(environment, arguments, launchers))) return;
   if (environment.has("HIP_VISIBLE_DEVICES")) return;  // it may be meant for what Slurm leaves each task
@@ -348,9 +349,8 @@ int decide_step(spank_t spank) {
   }
   for (const auto& warning : program_warnings(decision, step)) log_warning(to_string(numbers->id()), warning);
   if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
-    const auto& address = collected.settings.address;
     log_warning(to_string(numbers->id()),
-                cat({setting_text("master_addr", address.source, address.value), ": ", name,
+                cat({setting_text(collected.settings, "master_addr"), ": ", name,
                      " does not resolve where srun runs; ranks that cannot resolve it find no "
                      "rank 0: use another name"}));
   }

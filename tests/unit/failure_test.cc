@@ -7,6 +7,8 @@
 
 #include <csignal>
 
+#include "core/util/records.h"
+
 namespace bootstrap {
 namespace {
 
@@ -35,7 +37,7 @@ TEST(FailureText, ComesBackTheSame) {
   EXPECT_EQ(read_failure(write_failure(outlived, kToken), kToken), outlived);
   EXPECT_EQ(read_failure(write_failure(refused, kToken), kToken), refused);
   const FailureAddress address{43210, kToken};
-  EXPECT_EQ(read_failure_address(write_failure_address(address)), address);
+  EXPECT_EQ(read_failure_address(write_record(address)), address);
 }
 
 TEST(FailureText, ALineWithAnotherTokenIsNotRead) {

@@ -174,14 +174,19 @@ TEST(Settings, OfAProcessAreReadFromItsEnvironment) {
 }
 
 TEST(SettingName, IsThePlaceWhereItWasSet) {
-  EXPECT_EQ(setting_name("port", Source::kOption), "--bootstrap-port");
-  EXPECT_EQ(setting_name("port", Source::kEnvironment), "SLURM_BOOTSTRAP_PORT");
-  EXPECT_EQ(setting_name("port", Source::kSite), "port= in plugstack.conf");
-  EXPECT_EQ(setting_name("port", Source::kDefault), "--bootstrap-port");
-  EXPECT_EQ(setting_name("when", Source::kDefault), "when= in plugstack.conf");
-  EXPECT_EQ(setting_text("gpu", Source::kOption, "first"), "--bootstrap-gpu=first");
-  EXPECT_EQ(setting_text("gpu", Source::kEnvironment, "first"), "SLURM_BOOTSTRAP_GPU=first");
-  EXPECT_EQ(setting_text("gpu", Source::kSite, "first"), "gpu=first in plugstack.conf");
+  Settings settings;
+  EXPECT_EQ(setting_name(settings, "port"), "--bootstrap-port");
+  EXPECT_EQ(setting_name(settings, "when"), "when= in plugstack.conf");
+  settings.port.source = settings.gpu.source = Source::kSite;
+  settings.gpu.value = GpuMode::kFirst;
+  EXPECT_EQ(setting_name(settings, "port"), "port= in plugstack.conf");
+  EXPECT_EQ(setting_text(settings, "gpu"), "gpu=first in plugstack.conf");
+  settings.port.source = settings.gpu.source = Source::kEnvironment;
+  EXPECT_EQ(setting_name(settings, "port"), "SLURM_BOOTSTRAP_PORT");
+  EXPECT_EQ(setting_text(settings, "gpu"), "SLURM_BOOTSTRAP_GPU=first");
+  settings.port.source = settings.gpu.source = Source::kOption;
+  EXPECT_EQ(setting_name(settings, "port"), "--bootstrap-port");
+  EXPECT_EQ(setting_text(settings, "gpu"), "--bootstrap-gpu=first");
 }
 
 }  // namespace

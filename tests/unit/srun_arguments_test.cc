@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "core/util/records.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -146,12 +147,13 @@ TEST(SrunArguments, WhichOptionAskedSlurmToBind) {
 
 TEST(SrunArguments, TheUsersBindingReachesTheNodes) {
   for (const auto kind : {GpuBind::kNarrow, GpuBind::kClosest}) {
-    const auto read = read_users_bind(write_users_bind({kind, "--tres-bind"}));
-    EXPECT_EQ(read.kind, kind);
-    EXPECT_EQ(read.option, "--tres-bind");
+    const auto read = read_record<UsersBind>(write_record(UsersBind{kind, "--tres-bind"}));
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->kind, kind);
+    EXPECT_EQ(read->option, "--tres-bind");
   }
   for (const auto* text : {"", "2", "2\t", "narrow:--gpu-bind", "3\t--gpu-bind\t"}) {
-    EXPECT_EQ(read_users_bind(text).kind, GpuBind::kNone) << text;
+    EXPECT_FALSE(read_record<UsersBind>(text)) << text;
   }
 }
 

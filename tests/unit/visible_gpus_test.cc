@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/util/records.h"
 #include "core/util/text.h"
 #include "plan_values.h"
 
@@ -174,7 +175,7 @@ constexpr auto kNo = Access::kDenied;
 GpuView seen(int tasks, std::uint32_t task, std::string_view devices, const std::string& list,
              const std::string& option, const std::string& all = "0,1,2,3", GpuMode mode = GpuMode::kIndex) {
   auto facts = one_node(tasks, all, "0,1,2,3");
-  if (!option.empty()) facts.environment.set(kUsersBindVariable, write_users_bind({GpuBind::kNarrow, option}));
+  if (!option.empty()) facts.environment.set(kUsersBindVariable, write_record(UsersBind{GpuBind::kNarrow, option}));
   GpuVisibility visibility;
   for (const char c : devices) visibility.devices.push_back(c == 'Y' ? kYes : c == 'N' ? kNo : Access::kUnknown);
   visibility.list = list;

@@ -23,11 +23,11 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
   const bool has_servers = has(sets, kTensorflow) && settings.frameworks.value.asks_for(kTensorflow);
   const auto needed = has_servers ? 1 + facts.layout.most_on_a_node() : 1U;
   if (size >= needed || facts.reserved_ports) return {};
-  return fail(ErrorCode::kInvalid,
-              cat({setting_name("port_range", settings.port_range.source), ": ", std::to_string(range.low), "-",
-                   std::to_string(range.high), " has ", counted(size, "port"),
-                   ", but MASTER_PORT and the frameworks of this step need ", std::to_string(needed),
-                   "; use a range of at least ", std::to_string(needed), " ports"}));
+  return fail(
+      ErrorCode::kInvalid,
+      cat({setting_name(settings, "port_range"), ": ", std::to_string(range.low), "-", std::to_string(range.high),
+           " has ", counted(size, "port"), ", but MASTER_PORT and the frameworks of this step need ",
+           std::to_string(needed), "; use a range of at least ", std::to_string(needed), " ports"}));
 }
 
 constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
@@ -96,7 +96,7 @@ Result<std::string> interface_of_node(const StepPlan& plan, const StepFacts& fac
   if (facts.layout.node_count() == 1 || facts.routes.empty()) return std::string();
   const auto& address = is_kept(plan.variables, "MASTER_ADDR") ? facts.meeting.users : facts.meeting.ours;
   const auto chosen = choose_interface(choice, facts.routes, address, facts.layout.host_of(facts.ranks_here.front()));
-  const auto said = setting_text("interface", settings.interface.source, choice.text);
+  const auto said = setting_text(settings, "interface");
   if (!chosen) return fail(chosen.error().code, cat({said, ": ", chosen.error().message}));
   const bool is_found = choice.kind == InterfaceChoice::Kind::kGloo || choice.kind == InterfaceChoice::Kind::kAuto;
   from = is_found ? cat({"routes to MASTER_ADDR, ", address}) : said;

@@ -65,7 +65,7 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
                         (!needs_node_address(address) || !of_node.empty());
   if (settings.address.source != Source::kDefault) {
     if (is_known) master.address = fill_address(address, host, of_node);
-    master.address_from = setting_name("master_addr", settings.address.source);
+    master.address_from = setting_name(settings, "master_addr");
   } else if (!of_node.empty()) {
     master.address = of_node;
     master.address_from = cat({"NodeAddr of ", host, ", a name that does not resolve"});
@@ -78,7 +78,7 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
 
   if (settings.port.value != 0) {
     master.port = settings.port.value;
-    master.port_from = setting_name("port", settings.port.source);
+    master.port_from = setting_name(settings, "port");
     return master;
   }
   if (facts.reserved_ports) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/plan/step_plan.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -103,7 +104,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   const auto& list = facts.gpu_list;
   if (!list && settings.gpu.value != GpuMode::kIndex && !is_untouched(facts, settings) && !is_dealt &&
       has_users_hip_list(facts.environment)) {
-    return fail(ErrorCode::kMisplaced, cat({setting_text("gpu", settings.gpu.source, gpu_mode_name(settings.gpu.value)),
+    return fail(ErrorCode::kMisplaced, cat({setting_text(settings, "gpu"),
                                             " does not work with your HIP_VISIBLE_DEVICES; unset it, or use index"}));
   }
   if (!list) return std::nullopt;
@@ -124,9 +125,8 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   node.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
   node.is_own_list = is_own_list;
   if (node.mode == GpuMode::kFirst && !list->kind->is_ordered) {
-    return fail(ErrorCode::kMisplaced,
-                cat({setting_text("gpu", settings.gpu.source, "first"), " does not work with ", list->kind->variable,
-                     ", which selects GPUs and does not order them; use index or narrow"}));
+    return fail(ErrorCode::kMisplaced, cat({setting_text(settings, "gpu"), " does not work with ", list->kind->variable,
+                                            ", which selects GPUs and does not order them; use index or narrow"}));
   }
   node.tasks = place.local_size;
   node.gpus = find_gpus(*list, facts.gpus_of_node);
@@ -136,7 +136,8 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
     const auto value = facts.environment.get(name);
     if (value && name != node.kind().variable) node.slurms.emplace_back(name, *value);
   }
-  node.users_bind = read_users_bind(facts.environment.get(kUsersBindVariable).value_or(""));
+  node.users_bind =
+      read_record<UsersBind>(facts.environment.get(kUsersBindVariable).value_or("")).value_or(UsersBind());
   node.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
   node.remedy = facts.gpu_bind_option;
   node.order.resize(node.gpus.size());

@@ -54,7 +54,7 @@ std::string verdict_of(const StepFacts& facts, const Settings& settings, bool is
   }
   decision.set_up = SetUp::kNothing;
   if (settings.mode.value == Mode::kOff) {
-    decision.reason = cat({setting_text("mode", settings.mode.source, "off"), " switches it off"});
+    decision.reason = cat({setting_text(settings, "mode"), " switches it off"});
     return verdict(decision, {});
   }
   if (facts.id.launcher == Launcher::kMpirun) {

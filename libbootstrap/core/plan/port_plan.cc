@@ -14,7 +14,7 @@ std::string describe_refused_master(const PortPlan& plan, const std::string& rea
   if (plan.is_users) return cat({reason, "; you set this port: if rank 0 listens on it, set another one"});
   const auto& port = settings.port;
   if (port.value != 0) {
-    return cat({reason, "; set another port in ", setting_name("port", port.source),
+    return cat({reason, "; set another port in ", setting_name(settings, "port"),
                 ", or let the plugin choose one (--bootstrap-port=auto)"});
   }
   constexpr std::string_view kOtherPorts =
@@ -45,9 +45,8 @@ std::vector<RefusedPort> describe_refused_ports(const PortPlan& plan, const Port
   if (!found.task_without_ports) return refused;
   const auto rank = facts.ranks_here[*found.task_without_ports];
   refused.push_back(
-      {cat({setting_text("ports", settings.ports.source, std::to_string(settings.ports.value)),
-            ": too few ports are free for rank ", std::to_string(rank), " on ", facts.layout.host_of(rank),
-            "; set others with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"})});
+      {cat({setting_text(settings, "ports"), ": too few ports are free for rank ", std::to_string(rank), " on ",
+            facts.layout.host_of(rank), "; set others with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"})});
   return refused;
 }
 
@@ -70,8 +69,8 @@ Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Setting
   const auto room = std::min(kMostOnNode, size - std::min(size, others));
   if (most * count > room) {
     return fail(ErrorCode::kLimit,
-                cat({setting_text("ports", settings.ports.source, std::to_string(count)), ": ", counted(most, "task"),
-                     " on a node need ", std::to_string(most * count), " ports, and there are ", std::to_string(room),
+                cat({setting_text(settings, "ports"), ": ", counted(most, "task"), " on a node need ",
+                     std::to_string(most * count), " ports, and there are ", std::to_string(room),
                      "; use a lower number, or a larger --bootstrap-port-range"}));
   }
   plan.count_of_task = count;

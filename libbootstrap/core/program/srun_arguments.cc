@@ -9,7 +9,6 @@
 
 #include "core/program/program_files.h"
 #include "core/program/program_names.h"
-#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -129,8 +128,6 @@ bool any_component(const Environment& environment, std::string_view name, auto c
 
 }  // namespace
 
-static auto fields_of(UsersBind& bind) { return std::tie(bind.kind, bind.option); }
-
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
   auto with = settings;
   for_each_option(arguments, [&](std::string_view option, std::string_view value) {
@@ -202,10 +199,6 @@ std::string binding_to_keep(const Environment& environment, std::span<const std:
   });
   return is_bound ? cat({"--cpu-bind=", bind.empty() ? inherited : bind}) : std::string();
 }
-
-std::string write_users_bind(const UsersBind& bind) { return write_record(bind); }
-
-UsersBind read_users_bind(std::string_view text) { return read_record<UsersBind>(text).value_or(UsersBind()); }
 
 std::string requested_nodes(std::span<const std::string> arguments) {
   std::string nodes;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "core/settings/settings.h"
 #include "core/util/environment.h"
@@ -26,21 +27,19 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
 bool implies_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
 // What the user asked for with --gpu-bind and similar options: kNone also for the word none. With kNarrow a task gets
-// some of the GPUs; with kClosest that depends on its cores.
+// some of the GPUs; with kClosest that depends on its cores. srun sends it to the nodes as a record. Tasks do not see
+// it.
 enum class GpuBind : std::uint8_t { kNone, kClosest, kNarrow, kLast = kNarrow };
 struct UsersBind {
   GpuBind kind = GpuBind::kNone;
   std::string option;  // for messages: "--gpu-bind"
 };
+inline auto fields_of(UsersBind& bind) { return std::tie(bind.kind, bind.option); }
 UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
 // The user's own binding of tasks to cores, where `slurm-bootstrap near` is in the line: "--cpu-bind=cores". Empty:
 // there is none. What Slurm binds to by itself looks the same to a task.
 std::string binding_to_keep(const Environment& environment, std::span<const std::string> arguments);
-
-// From srun to the nodes. Not seen by tasks.
-std::string write_users_bind(const UsersBind& bind);
-UsersBind read_users_bind(std::string_view text);
 
 // The words of the program, by which options take a value.
 std::span<const std::string> program_words(std::span<const std::string> arguments);

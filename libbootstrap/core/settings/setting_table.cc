@@ -353,6 +353,4 @@ std::span<const SettingSpec> setting_specs() { return kSpecs; }
 
 std::string_view when_name(When when) { return kWhens[static_cast<std::size_t>(when)]; }
 
-std::string_view gpu_mode_name(GpuMode mode) { return kGpuModes[static_cast<std::size_t>(mode)]; }
-
 }  // namespace bootstrap

@@ -19,8 +19,19 @@ const SettingSpec* find_setting(std::string_view name) {
   return found == specs.end() ? nullptr : &*found;
 }
 
+std::string name_at(const SettingSpec& spec, Source source) {
+  if (source == Source::kDefault) source = spec.option.empty() ? Source::kSite : Source::kOption;
+  if (source == Source::kOption) return cat({"--", spec.option});
+  return source == Source::kEnvironment ? std::string(spec.variable) : cat({spec.name, "= in plugstack.conf"});
+}
+
+std::string text_at(const SettingSpec& spec, Source source, std::string_view value) {
+  if (source == Source::kSite) return cat({spec.name, "=", value, " in plugstack.conf"});
+  return cat({name_at(spec, source), "=", value});
+}
+
 struct ShownSetting {
-  std::string_view name;
+  const SettingSpec* spec;
   std::string value;
   Source source;
 };
@@ -31,43 +42,36 @@ std::vector<ShownSetting> shown_settings(const Settings& settings) {
   for (const auto& spec : setting_specs()) {
     const auto source = spec.source(settings);
     if (spec.applies_to == AppliesTo::kStep && source != Source::kDefault)
-      shown.push_back({spec.name, spec.write(settings), source});
+      shown.push_back({&spec, spec.write(settings), source});
   }
   if (!settings.explain.value) return shown;
   if (settings.explain.source == settings.mode.source) {
     shown.front().value += ",explain";
   } else {
     shown.insert(shown.begin() + (settings.mode.source == Source::kDefault ? 0 : 1),
-                 {"mode", "explain", settings.explain.source});
+                 {find_setting("mode"), "explain", settings.explain.source});
   }
   return shown;
 }
 
 }  // namespace
 
-std::string setting_name(std::string_view name, Source source) {
+std::string setting_name(const Settings& settings, std::string_view name) {
   const auto* const spec = find_setting(name);
-  if (spec == nullptr) return std::string(name);
-  const bool is_for_users = !spec->option.empty();
-  if (source == Source::kDefault) source = is_for_users ? Source::kOption : Source::kSite;
-  if (source == Source::kOption) return cat({"--", spec->option});
-  return source == Source::kEnvironment ? std::string(spec->variable) : cat({name, "= in plugstack.conf"});
+  return spec == nullptr ? std::string(name) : name_at(*spec, spec->source(settings));
 }
 
-std::string setting_text(std::string_view name, Source source, std::string_view value) {
-  if (source == Source::kSite) return cat({name, "=", value, " in plugstack.conf"});
-  return std::string(setting_name(name, source)).append("=").append(value);
+std::string setting_text(const Settings& settings, std::string_view name) {
+  const auto* const spec = find_setting(name);
+  return spec == nullptr ? std::string(name) : text_at(*spec, spec->source(settings), spec->write(settings));
 }
 
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source) {
   // No setting takes a control character, so a value that is too long gets the sentence of a wrong one.
   auto applied = spec.apply(settings, value.size() > kMaxSetting ? "\x01" : value, source);
   if (applied) return applied;
-  const auto start = source == Source::kOption        ? cat({"--", spec.option, "="})
-                     : source == Source::kEnvironment ? cat({spec.variable, "="})
-                                                      : cat({spec.name, "="});
-  const auto where = source == Source::kSite ? " in plugstack.conf" : "";
-  return fail(ErrorCode::kInvalid, cat({start, quote(value), where, " is not valid: ", applied.error().message}));
+  return fail(ErrorCode::kInvalid,
+              cat({text_at(spec, source, quote(value)), " is not valid: ", applied.error().message}));
 }
 
 Status apply_site_argument(Settings& settings, std::string_view argument) {
@@ -115,25 +119,25 @@ bool lacks_gpus(const Settings& settings, std::size_t tasks, std::size_t gpus) {
 
 std::string list_settings(const Settings& settings) {
   std::vector<std::string> texts;
-  for (const auto& [name, value, source] : shown_settings(settings)) texts.push_back(setting_text(name, source, value));
+  for (const auto& [spec, value, source] : shown_settings(settings)) texts.push_back(text_at(*spec, source, value));
   return join(texts, ", ");
 }
 
 std::string asking_setting(const Settings& settings) {
   std::string by_variable;
-  for (const auto& [name, value, source] : shown_settings(settings)) {
-    const bool is_of_mode = name == "mode";
+  for (const auto& [spec, value, source] : shown_settings(settings)) {
+    const bool is_of_mode = is_mode(*spec);
     if (is_of_mode && settings.mode.value != Mode::kOn) continue;
-    if (source == Source::kOption) return setting_text(name, source, value);
-    if (is_of_mode && source == Source::kEnvironment) by_variable = setting_text(name, source, value);
+    if (source == Source::kOption) return text_at(*spec, source, value);
+    if (is_of_mode && source == Source::kEnvironment) by_variable = text_at(*spec, source, value);
   }
   return by_variable;
 }
 
 std::string write_settings(const Settings& settings) {
   std::vector<std::string> items;
-  for (const auto& [name, value, source] : shown_settings(settings)) {
-    items.push_back(cat({kSources[static_cast<std::size_t>(source)], ":", name, "=", value}));
+  for (const auto& [spec, value, source] : shown_settings(settings)) {
+    items.push_back(cat({kSources[static_cast<std::size_t>(source)], ":", spec->name, "=", value}));
   }
   return join(items, " ");
 }

@@ -161,14 +161,13 @@ std::optional<Mode> mode_of(std::string_view value);
 // True for letters, digits and "-._:" alone, which host names and addresses consist of.
 bool is_host_name(std::string_view text);
 
-std::string_view gpu_mode_name(GpuMode mode);
 std::string_view when_name(When when);
 
-// "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port= in plugstack.conf", by the setting's name ("port"), for
-// messages. Of a default it is the option, or what else can change it.
-std::string setting_name(std::string_view name, Source source);
-// "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf".
-std::string setting_text(std::string_view name, Source source, std::string_view value);
+// Where the setting of this name ("port") was set, for messages: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port=
+// in plugstack.conf". Of a default it is the option, or what else can change it.
+std::string setting_name(const Settings& settings, std::string_view name);
+// The same with its value: "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf".
+std::string setting_text(const Settings& settings, std::string_view name);
 
 // Applies one value, or returns the sentence for the user. A lower source never replaces a value of a higher one, so
 // the order of calls does not matter.

@@ -43,14 +43,10 @@ constexpr std::size_t kMostArrivals = 10000;  // enough to find the first, and w
 
 }  // namespace
 
-static auto fields_of(FailureAddress& address) { return std::tie(address.port, address.token); }
-
 static auto fields_of(Failure& failure) {
   return std::tie(failure.rank, failure.local_rank, failure.host, failure.wait_status, failure.milliseconds,
                   failure.is_out_of_memory, failure.is_outlived, failure.is_refused);
 }
-
-std::string write_failure_address(const FailureAddress& address) { return write_record(address); }
 
 std::optional<FailureAddress> read_failure_address(std::string_view text) {
   auto address = read_record<FailureAddress>(text);

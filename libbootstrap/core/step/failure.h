@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/settings/variables.h"
@@ -26,7 +27,7 @@ struct FailureAddress {
   bool operator==(const FailureAddress&) const = default;
 };
 
-std::string write_failure_address(const FailureAddress& address);
+inline auto fields_of(FailureAddress& address) { return std::tie(address.port, address.token); }
 std::optional<FailureAddress> read_failure_address(std::string_view text);
 
 struct Failure {
