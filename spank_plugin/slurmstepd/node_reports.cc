@@ -128,7 +128,7 @@ void NodeReports::note_task(pid_t process) {
   if (to_) tasks_.push_back(process);
 }
 
-// A task that somebody ended before its turn is no sign for the others.
+// A task that was ended on request before its turn shows nothing about the others.
 void NodeReports::note_end(std::uint32_t task, std::int32_t wait_status) {
   const Failure end{.host = {}, .wait_status = wait_status};
   if (passed_ == nullptr || task >= node_.tasks || is_never_set_reported_) return;

@@ -109,7 +109,7 @@ Status check_preload(const Settings& settings) {
   if (library.find_first_of(" :") != std::string::npos)
     return cannot("LD_PRELOAD does not accept a path with a space or a colon");
   if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
-  // Whoever can change it would run code in the tasks of all users.
+  // A user who can change it would run code in the tasks of all users.
   if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
   return {};
 }

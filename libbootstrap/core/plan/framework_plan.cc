@@ -45,7 +45,7 @@ void add_row(VariableList& variables, const FrameworkVariable& row, const TaskCo
 }
 
 // Each task has a TF_CONFIG with all ranks in it. slurmstepd keeps those of its node, in 1 MiB at most; so a node has
-// fewer than 330 workers, and reserves as many ports. The limit is that of the step's largest node: no node differs.
+// fewer than 330 workers, and reserves as many ports. All nodes use the limit of the step's largest node.
 void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   constexpr std::size_t kMostInVariable = 60000;  // below what Slurm hands on (see Environment::kMaxValue)
   constexpr std::size_t kMostOnNode = std::size_t{1} << 20;

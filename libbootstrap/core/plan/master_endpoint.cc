@@ -12,7 +12,7 @@
 namespace bootstrap {
 namespace {
 
-// splitmix64's finalizer: what is close together lands anywhere but beside each other.
+// splitmix64's finalizer: values that are close together give results that are far apart.
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;

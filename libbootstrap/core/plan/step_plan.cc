@@ -94,8 +94,8 @@ void keep_torchruns(Variables& variables, bool has_names) {
   });
 }
 
-// srun leaves such a step of a job that asked alone where it can see it; here it could not, and no node may do
-// otherwise than the others.
+// Of a job that asked, srun leaves a step alone where it sees that tasks share GPUs. Here it did not see that, and all
+// nodes must do the same.
 std::string warn_of_sharing(const StepFacts& facts, const Settings& settings) {
   if (facts.is_one_task || facts.decision.asked != Asked::kWeakly || !is_oversubscribed(facts, settings)) return {};
   const auto& place = facts.layout.place(facts.ranks_here.front());

@@ -99,7 +99,7 @@ std::optional<std::uint64_t> Receipts::next_look() const {
   return std::min(look_at_.value_or(UINT64_MAX), times_.unpassed);
 }
 
-// Where nothing comes from any other host, nothing can: only the node's own silence is a reason.
+// Where no report of any other host arrives, this node's cannot either. So silence counts only after one has arrived.
 bool Receipts::is_silent(const Node& node, std::uint64_t now) const {
   return !node.hello_at && passed_elsewhere_at_ && now >= *passed_elsewhere_at_ + times_.silent;
 }
