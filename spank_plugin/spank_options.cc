@@ -38,7 +38,7 @@ struct State {
 
   State() {
     for (const auto& spec : setting_specs()) {
-      if (!spec.option.empty()) options.push_back({.spec = &spec});
+      if (!spec.option.empty()) options.push_back({.spec = &spec, .by_job = {}, .on_line = {}});
     }
   }
 };
