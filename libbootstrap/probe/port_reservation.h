@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/port_plan.h"
+#include "core/plan/reserved_ports.h"
 #include "core/util/result.h"
 #include "probe/files.h"
 

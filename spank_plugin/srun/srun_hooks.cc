@@ -27,7 +27,7 @@
 #include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
-#include "srun/meeting_address.h"
+#include "srun/master_address.h"
 #include "srun/report_receiver.h"
 #include "srun/slurmctld_calls.h"
 #include "srun/srun_facts.h"

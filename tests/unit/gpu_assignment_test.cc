@@ -1,7 +1,7 @@
 // The assignment of GPUs to tasks, compared with all possible assignments and, on real machines, with the lists that
 // people write by hand.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/hardware/gpu_list.h"
+#include "core/hardware/gpu_assignment.h"
 
 #include <gtest/gtest.h>
 

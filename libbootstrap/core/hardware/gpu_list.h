@@ -1,4 +1,4 @@
-// The GPUs of a node, those that Slurm gave to a step as the environment lists them, and which task gets which.
+// The GPUs of a node, and those that Slurm gave to a step as the environment lists them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -93,36 +93,5 @@ std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node)
 
 // The file that a process opens to use a GPU of this list; empty when not known.
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry);
-
-inline constexpr std::uint32_t kNear = 0;            // all cores of the task are near: in its L3, or its NUMA node
-inline constexpr std::uint32_t kSameNode = 10;       // all have another L3 in the GPU's NUMA node
-inline constexpr std::uint32_t kSamePackage = 1000;  // all are elsewhere in its package
-inline constexpr std::uint32_t kFar = 2000;          // all are in other packages, or the GPU's place is not known
-
-// How far the cores of a task are from a GPU, in between for a task on several kinds of cores. A task whose cores are
-// not known is as near to every GPU.
-std::uint32_t distance(const CpuSet& task, const Gpu& gpu);
-
-// By task, then by GPU.
-using Distances = std::vector<std::vector<std::uint32_t>>;
-
-// The order of the device list that all tasks of a node get. Position p holds GPU order[p], an index into the list as
-// Slurm wrote it, and belongs to task p modulo the number of tasks:
-//   tasks == GPUs   each task has the one at its own place
-//   tasks <  GPUs   task t has t, t + tasks, t + 2 * tasks ...: equal groups; GPUs left over stand at the end
-//   tasks >  GPUs   (shared) task t uses t modulo GPUs
-// so that set_device(LOCAL_RANK) is right wherever there is a GPU for each task.
-//
-// Up to 64 GPUs, no exchange of two GPUs makes the sum of the distances of all pairs of a task and a GPU of its own
-// smaller. With no more tasks than GPUs, and tasks that are each bound within one NUMA node, it is the least sum there
-// is. Among equal sums the groups of tasks with several GPUs are of such as stand near to each other in `neighbours`,
-// which names all GPUs. Where nothing is gained, Slurm's order stays. The same input gives the same order everywhere.
-std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::vector<std::uint32_t>& neighbours);
-
-// Indices of `gpus`, those of one package and NUMA node side by side, else in the order given.
-std::vector<std::uint32_t> by_locality(const std::vector<Gpu>& gpus);
-
-// Positions of the list that belong to `task`; the first one is its own, the others are its group.
-std::vector<std::uint32_t> positions_of(std::uint32_t task, std::size_t tasks, std::size_t gpus);
 
 }  // namespace bootstrap

@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 
+#include "core/hardware/gpu_assignment.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

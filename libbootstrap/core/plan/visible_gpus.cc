@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/hardware/gpu_assignment.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

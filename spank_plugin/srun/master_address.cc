@@ -1,6 +1,6 @@
 // In srun: finds out by which name or address the nodes reach the host of rank 0, and what the user's MASTER_ADDR is.
 // SPDX-License-Identifier: Apache-2.0
-#include "srun/meeting_address.h"
+#include "srun/master_address.h"
 
 #include <algorithm>
 #include <chrono>

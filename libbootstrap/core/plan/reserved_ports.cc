@@ -1,6 +1,6 @@
 // Which ports slurmstepd or a preloaded process holds for a step, and what people read where it cannot.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/port_plan.h"
+#include "core/plan/reserved_ports.h"
 
 #include <algorithm>
 
