@@ -68,9 +68,11 @@ std::optional<std::string> task_variable(spank_t spank, const char* name) {
   if (error != ESPANK_SUCCESS && error != ESPANK_NOSPACE) return std::nullopt;
   std::string_view value(buffer.data());
   if (error == ESPANK_NOSPACE) {  // spank_getenv() has cut it
+    value = {};
     for_each_variable(spank, [&](std::string_view other, std::string_view whole) {
-      if (other == name && value.data() == buffer.data()) value = whole;
+      if (other == name && value.data() == nullptr) value = whole;
     });
+    if (value.data() == nullptr) return std::nullopt;
   }
   const auto known = find_known_variable(name);
   if (!known || !known->accepts(value)) return std::nullopt;

@@ -222,7 +222,10 @@ void StepOnNode::explain_task(spank_t spank, const Planned& planned, const TaskF
                          .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
   if (is_one_core(cores)) context.notes.push_back(note_one_core(facts, plan, 0));
   std::erase(context.notes, "");
-  print_to_stderr(explain_set_up(facts, planned.settings, plan, plan_all_tasks(planned, *task_plan_, own), context));
+  // The table alone shows other tasks.
+  const auto tasks =
+      planned.settings.explain.value ? plan_all_tasks(planned, *task_plan_, own) : std::vector{*task_plan_};
+  print_to_stderr(explain_set_up(facts, planned.settings, plan, tasks, context));
 }
 
 }  // namespace bootstrap

@@ -81,6 +81,7 @@ TEST(GpuRequest, OfTheWholeStepCountsIfEachNodeOfItsJobHasTheSameNumber) {
       {"gres:gpu:6", {"gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"}, std::nullopt},
       {"gres:gpu:4", {"gpu:1g.5gb:2(IDX:0-1)", "gpu:1g.5gb:2(IDX:0-1)"}, std::nullopt},
       {"gres:gpu:4", {"", ""}, std::nullopt},
+      {"gres:gpu:a100:1K", {"", ""}, std::nullopt},
       {"gres:gpu:4", {"gpu:2(IDX:0-1", "gpu:2("}, 2},
   };
   for (const auto& [step, nodes, per_node, node_count] : rows) {

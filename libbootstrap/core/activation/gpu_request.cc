@@ -118,7 +118,7 @@ Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
     is_even = is_even && count == gpus;
     all += count;
   }
-  if (all != sum_of(count_gpus(request.per_step))) return {"", kUnknown};
+  if (all == 0 || all != sum_of(count_gpus(request.per_step))) return {"", kUnknown};
   return is_even ? Share{share, ""} : Share{"", "Slurm gave the nodes different numbers of the GPUs of --gpus=N"};
 }
 
