@@ -63,6 +63,8 @@ def why_impossible(cell, device, place):
         return place.no_gpu
     if device == "cuda" and cell.tasks > place.gpus:
         return f"each process needs a GPU of its own, {cell.tasks} on a node, and the nodes have {place.gpus}"
+    if device == "cuda" and cell.nodes > place.machines:
+        return "several nodes are one machine here and have the same GPUs, which two processes would then share"
     if cell.backend in OVER_MPI and not place.has_pmix:
         return f"back end {cell.backend} is started with srun --mpi=pmix, and this Slurm has no PMIx (srun --mpi=list)"
     return ""

@@ -32,7 +32,7 @@ class Place:
     """A cluster: what Slurm knows of it, and how a step is started on it."""
 
     no_gpu = "the nodes have no GPU that PyTorch can use, and NCCL needs one for each process"
-    gpus = 0  # of a node, that PyTorch can use; known when the nodes have sent their facts
+    gpus = machines = 0  # GPUs of a node that PyTorch can use, machines behind the nodes; known when the nodes have sent their facts
 
     def __init__(self, options):
         self.repository, self.python = str(REPOSITORY), options.python or "python3"

@@ -16,7 +16,8 @@ MAX_TASKS = 1024  # of a node
 STACK_OF_THREAD = 512 << 10  # bytes
 LIST_LIMIT = 2  # seconds
 LOOK_LIMIT = 4.5  # seconds
-QUERY_LIMIT = 0.5  # seconds after the look, beside which nvidia-smi runs
+QUERY_LIMIT = 0.5  # seconds that nvidia-smi has at least after the look, beside which it runs; LOOK_LIMIT in all
+STACKS_LIMIT = 6  # seconds from the begin
 TOTAL_LIMIT = 7  # seconds, with NCCL's RAS; srun has 8 (look_step.py) and needs a part of them to start
 PLACE_VARIABLES = ("SLURM_JOB_ID", "SLURM_BOOTSTRAP_STEP", "MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT",
                    "BOOTSTRAP_PORTS")
@@ -90,6 +91,10 @@ def read_variables(found, tasks):
         found.append(task)
 
 
+def lines_of(ranks):
+    return "".join(record_lines("rank", rank, rank.pid) for rank in ranks)
+
+
 def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy):
     """`programs`, `modules`, `shells`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
     "-" for py-spy: no stacks are wanted. `ras`: "ras" asks NCCL's, "where" reads environments alone."""
@@ -101,14 +106,16 @@ def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy
     else:
         queries = [Child(["nvidia-smi", query, "--format=csv,noheader,nounits"])
                    for query in ("--query-gpu=uuid,index,utilization.gpu", "--query-compute-apps=pid,gpu_uuid")]
+        look_end = time.monotonic() + LOOK_LIMIT
         ranks = fill_in_time(look_at_task, [[unread(task, NO_ANSWER)] for task in tasks], LOOK_LIMIT,
                              Launchers(programs, modules, shells))
-        read_all(queries, QUERY_LIMIT)
+        read_all(queries, max(QUERY_LIMIT, look_end - time.monotonic()))
         for query in queries:
             query.end()
         add_gpus(ranks, *(query.text() for query in queries))
         if py_spy != "-":
-            add_stacks([rank for rank in ranks if has_memory(rank)], py_spy, begin + TOTAL_LIMIT - time.monotonic())
+            add_stacks([rank for rank in ranks if has_memory(rank)], py_spy, begin + STACKS_LIMIT - time.monotonic())
+        write_all(1, lines_of(ranks))
         if ras == "ras" and os.environ.get("SLURM_NODEID") == "0":
             state.ras = ask_ras(ranks, node, max(1, begin + TOTAL_LIMIT - time.monotonic()))
-    write_all(1, "".join(record_lines("rank", rank, rank.pid) for rank in ranks) + record_lines("node", state, os.getpid()))
+    write_all(1, (lines_of(ranks) if ras == "where" else "") + record_lines("node", state, os.getpid()))

@@ -9,6 +9,8 @@ from plain_text import number_in, printable
 
 OWN_CODE = "* "  # in front of a frame of the user's own code
 STACK_LIMIT = 2  # seconds
+END_OF_DUMP = 0.1  # seconds from the end of its output
+NOT_STARTED = 127  # as of a shell: Child found no program
 MAX_DUMPS = 16  # at once, since each takes memory of the job
 MAX_FRAMES = 24
 MAX_FRAME = 400
@@ -70,21 +72,21 @@ def add_stacks(ranks, py_spy, seconds):
     program is a Python."""
     deadline = time.monotonic() + seconds
     ranks = [rank for rank in ranks if is_python(rank.program) or rank.program.endswith(".py") or rank.framework]
-    if not os.access(py_spy, os.X_OK):
-        for rank in ranks:
-            rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"
-        return
     for rank in ranks:
         rank.stack_trouble = explain_stack_failure("the other tasks of its node took all the time", rank.node)
     while ranks and time.monotonic() < deadline:
         some, ranks = ranks[:MAX_DUMPS], ranks[MAX_DUMPS:]
         dumps = [Child([py_spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(rank.pid)], joins_errors=True)
                  for rank in some]
-        read_all(dumps, min(STACK_LIMIT, deadline - time.monotonic()))
+        have_ended = read_all(dumps, min(STACK_LIMIT, deadline - time.monotonic()))
         for rank, dump in zip(some, dumps):
-            dump.end()
+            # Only the child looks for the file: its folder may be on a file system that does not answer.
+            is_missing = dump.end(END_OF_DUMP if have_ended else 0) == NOT_STARTED
             rank.stack = parse_stack(dump.text())
-            rank.stack_trouble = "" if rank.stack else explain_stack_failure(dump.text(), rank.node)
+            if is_missing:
+                rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"
+            else:
+                rank.stack_trouble = "" if rank.stack else explain_stack_failure(dump.text(), rank.node)
 
 
 def refuse_ras(version, port):

@@ -177,23 +177,24 @@ class ChosenStep:
                     break
 
 
-def ask_unless_gone(*words):
-    """Empty where Slurm has no such job, or no step of it."""
+def ask_unless_gone(gone, *words):
+    """Empty where Slurm's answer has one of the texts in `gone`: it has no such job, or no step of it."""
     try:
         return ask_slurm(*words)
     except Refusal as refusal:
-        if "nvalid job id" in str(refusal) or "not found" in str(refusal):
+        if any(text in str(refusal) for text in gone):
             return ""
         raise
 
 
 def ask_job(slurm, job):
-    return parse_jobs(ask_unless_gone(slurm.scontrol, "show", "job", "-d", "-o", job))
+    return parse_jobs(ask_unless_gone(["nvalid job id"], slurm.scontrol, "show", "job", "-d", "-o", job))
 
 
 def ask_steps(slurm, *jobs):
     """With a step manager squeue has no steps of them (stepmgr)."""
-    return parse_steps("\n".join(ask_unless_gone(slurm.scontrol, "-o", "show", "step", job) for job in jobs))
+    gone = ["nvalid job id", "not found"]
+    return parse_steps("\n".join(ask_unless_gone(gone, slurm.scontrol, "-o", "show", "step", job) for job in jobs))
 
 
 def hosts_of(slurm, nodes):

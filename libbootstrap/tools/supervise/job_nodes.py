@@ -17,6 +17,7 @@ SLURMD_PORT = 6818
 AT_ONCE = 100  # questions
 ANSWER_LIMIT = 3  # seconds, of slurmd
 HOST_LIMIT = 1.5  # seconds, in which the kernel repeats a lost packet once
+OTHER_LIMIT = 0.2  # of hosts that have not answered before: whoever waits for them passes no signal on
 ANSWERS = (0, errno.ECONNREFUSED)
 UNUSABLE = {"DOWN", "DRAIN", "ERROR", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "UNKNOWN"}
 MISSING = UNUSABLE - {"DRAIN"}  # a node that is drained runs on
@@ -54,8 +55,10 @@ class Hosts:
     def look(self):
         """At the next hundred. A host that never answered is behind a firewall."""
         asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
-        since = time.monotonic()
-        found = ask_hosts({node: self.places[node] for node in asked}, HOST_LIMIT)
+        since, found = time.monotonic(), {}
+        answering = self.known.difference(self.silent)
+        for group, seconds in ((answering.intersection(asked), HOST_LIMIT), (set(asked) - answering, OTHER_LIMIT)):
+            found.update(ask_hosts({node: self.places[node] for node in group}, seconds))
         for node in asked:
             if found.get(node) in ANSWERS:
                 self.known.add(node)

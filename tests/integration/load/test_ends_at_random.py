@@ -94,9 +94,10 @@ def job_of(cluster, case):
     return (listed.stdout.split() or ["", ""])[:2]
 
 
-def remains(cluster, case):
-    """What there still is of the job, as words."""
+def remains(cluster, case, number=""):
+    """What there still is of the job, as words. `number`: that of its job, which slurmctld forgets after a minute."""
     job, state = job_of(cluster, case)
+    job = job or number
     lines = [command_line(pid) for pid in cluster.processes()]
     found = [f"job {job} is {state}"] if state in BUSY else []
     if job and any(line.startswith(b"slurmstepd: [%s." % job.encode()) for line in lines):
@@ -170,13 +171,14 @@ def run_case(cluster, case):
             told = "".join(srun.stdout.readline() for _ in range(TASKS))
         time.sleep(case.delay)
         began = end(cluster, case, srun)
+        job, _ = job_of(cluster, case)
         late = [] if wait_until(lambda: srun.poll() is not None, LIMIT) else ["srun"]
-        wait_until(lambda: not remains(cluster, case), began + LIMIT - time.monotonic())
+        wait_until(lambda: not remains(cluster, case, job), began + LIMIT - time.monotonic())
         seconds = time.monotonic() - began
-        late += remains(cluster, case)
+        late += remains(cluster, case, job)
         if late:
-            wait_until(lambda: srun.poll() is not None and not remains(cluster, case), EVER)
-        stuck = remains(cluster, case) + ([] if srun.poll() is not None else ["srun"])
+            wait_until(lambda: srun.poll() is not None and not remains(cluster, case, job), EVER)
+        stuck = remains(cluster, case, job) + ([] if srun.poll() is not None else ["srun"])
         told += "" if "srun" in stuck else srun.communicate()[0]
     finally:
         stop(srun)

@@ -28,16 +28,28 @@ def meet():
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.socket() as client:
                 client.settimeout(2)
-                if client.connect_ex((os.environ["MASTER_ADDR"], PORT)) == 0 and client.recv(100).decode() == STEP:
-                    end("joined")
+                if client.connect_ex((os.environ["MASTER_ADDR"], PORT)) == 0:
+                    client.sendall(STEP.encode())
+                    if client.recv(100).decode() == STEP:
+                        end("joined")
             time.sleep(0.01)
         end("lost")
     try:
         server = socket.create_server(("::", PORT), family=socket.AF_INET6, dualstack_ipv6=True)  # sets SO_REUSEADDR
     except OSError as error:
         end("in-use", error.strerror)
-    for _ in range(int(os.environ["WORLD_SIZE"]) - 1):
-        server.accept()[0].sendall(STEP.encode())
+    server.settimeout(LIMIT)
+    others = int(os.environ["WORLD_SIZE"]) - 1
+    while others:
+        try:
+            client = server.accept()[0]
+        except TimeoutError:
+            end("alone")
+        with contextlib.suppress(OSError), client:
+            client.settimeout(2)
+            if client.recv(100).decode() == STEP:
+                client.sendall(STEP.encode())
+                others -= 1
     end("served")
 
 

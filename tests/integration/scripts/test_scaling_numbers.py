@@ -153,7 +153,7 @@ def test_findings_name_what_failed_and_what_was_not_run():
     assert many.startswith("Failed: 5 cells. ") and many.endswith("; and 2 more.") and many.count("rank 3 died") == 3
 
 
-PLACE = SimpleNamespace(nodes=[Node(4, 2), Node(4, 2)], gpus=2, has_pmix=True, no_gpu="there is no GPU")
+PLACE = SimpleNamespace(nodes=[Node(4, 2), Node(4, 2)], gpus=2, machines=2, has_pmix=True, no_gpu="there is no GPU")
 
 
 @pytest.mark.parametrize("cell, device, reason", [
@@ -168,6 +168,12 @@ def test_a_cell_that_cannot_be_run_is_known_before(cell, device, reason):
     backend, nodes, tasks = cell
     found = why_impossible(Cell(backend, "mlp", nodes, tasks), device, PLACE)
     assert found == reason == "" or (reason and reason in found)
+
+
+def test_nodes_of_one_machine_share_its_gpus():
+    one_machine = SimpleNamespace(**{**vars(PLACE), "machines": 1})
+    assert "have the same GPUs" in why_impossible(Cell("gloo", "mlp", 2, 1), "cuda", one_machine)
+    assert not why_impossible(Cell("gloo", "mlp", 1, 2), "cuda", one_machine)
 
 
 def test_cells_that_differ_in_the_model_alone_are_neighbours():

@@ -209,6 +209,7 @@ def worse(used):
 
 def test_no_value_does_harm(cluster, campaign, figure):
     """Each case runs three times: with the plugin off, unasked, and asked."""
+    cluster.configure("when=always")
     generator = random.Random(campaign.seed)
     program = cluster.write_home("malformed", RUN)
     every = hostile_cases()
