@@ -35,6 +35,7 @@
 #include "probe/secrets.h"
 
 // clone(2), under the name by which ThreadSanitizer does not take it for a fork: the memory is shared.
+// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): the name is glibc's.
 extern "C" int __clone(int (*run)(void*), void* stack, int flags, void* argument, ...);
 
 namespace bootstrap {

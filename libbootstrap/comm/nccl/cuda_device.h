@@ -21,6 +21,7 @@ template <class Function>
 struct SizesOf;
 template <class Value, class... Arguments>
 struct SizesOf<Value(Arguments...)> {
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): the size of a pointer is meant.
   using Type = std::index_sequence<sizeof(Value), sizeof(Arguments)...>;
 };
 template <class Theirs, class Ours>

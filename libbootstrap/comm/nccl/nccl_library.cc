@@ -182,6 +182,7 @@ Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::o
 namespace bootstrap::nccl {
 static_assert(ncclSuccess == kSuccess && ncclSystemError == kSystemError);
 static_assert(ncclRemoteError == kRemoteError && ncclInProgress == kInProgress);
+// NOLINTNEXTLINE(misc-redundant-expression): two types, which clang-tidy takes for one.
 static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId) && alignof(ncclUniqueId) == alignof(UniqueId));
 static_assert(std::is_trivially_copyable_v<UniqueId>, "it is handed over by value, as a C structure is");
 static_assert(offsetof(ncclConfig_t, size) == offsetof(Config, size));

@@ -72,6 +72,7 @@ class MissingRankQuery {
     std::map<Rank, CallTag> found;
     if (server_ != ServerState::kAnswers) return found;
     const auto own_node = layout_.place(call_.self.rank).node;
+    wanted.reserve(ranks.size());
     for (const Rank rank : ranks) wanted.push_back({rank, key, layout_.place(rank).node != own_node});
     (void)session_.read(wanted, steady_clock::now() + kAnswerTime, true, [&](Rank rank, const std::string& text) {
       const auto value = decode_tagged_value(text);

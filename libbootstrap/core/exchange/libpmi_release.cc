@@ -50,9 +50,10 @@ std::string why_not_libpmi(const SlurmOfStep& slurm, long api_version, std::stri
   const auto step = static_cast<std::size_t>(release - kReleases.begin());
   const std::size_t reach = step >= kSpeaksToThree ? 3 : 2;
   if (place <= step && step - place <= reach) return {};
-  return cat({path, " is Slurm ", kReleases[place], "'s, and the step is Slurm ", slurm.version,
-              "'s, whose srun does not answer it; install that Slurm's libpmi on the nodes, or in the image (Debian: "
-              "libpmi0; contribs/pmi of Slurm's sources)"});
+  constexpr std::string_view kCure =
+      "'s, whose srun does not answer it; install that Slurm's libpmi on the nodes, or in the image (Debian: libpmi0; "
+      "contribs/pmi of Slurm's sources)";
+  return cat({path, " is Slurm ", kReleases[place], "'s, and the step is Slurm ", slurm.version, kCure});
 }
 
 }  // namespace bootstrap

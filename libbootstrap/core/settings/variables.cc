@@ -66,7 +66,9 @@ constexpr Limit kLimits[] = {
 
 constexpr std::size_t kVariableCount = [] {
   std::size_t count = 0;
-  for (const auto& limit : kLimits) count += 1 + std::count(limit.names.begin(), limit.names.end(), ' ');
+  for (const auto& limit : kLimits) {
+    count += 1 + static_cast<std::size_t>(std::count(limit.names.begin(), limit.names.end(), ' '));
+  }
   return count;
 }();
 

@@ -228,9 +228,11 @@ Result<LayoutText> read_layout(std::string_view text, std::vector<std::string> n
     const auto fields = split(part, ';');
     const bool is_whole = parts.size() == 1 && fields.size() == 1;
     if (!is_whole && fields.size() != 4) return fail(unreadable(text));
+    // NOLINTBEGIN(bugprone-use-after-move): there is one part where it is whole.
     auto own = is_whole
                    ? Result<ComponentFields>(ComponentFields{layout.job, std::move(nodes), std::move(tasks_per_node)})
                    : read_fields(fields, text);
+    // NOLINTEND(bugprone-use-after-move)
     if (!own) return fail(own.error());
     node_count += own->counts.size();
     rank_count += std::accumulate(own->counts.begin(), own->counts.end(), std::size_t{0});

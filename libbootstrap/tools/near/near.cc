@@ -147,6 +147,7 @@ NearRow describe(hwloc_topology_t topology, const CpuSet& cores, const CpuSet& n
   std::vector<std::uint32_t> memory;
   for (const auto& [number, cpus] : nodes_of(topology, cores)) memory.push_back(number);
   std::vector<std::string> names;
+  names.reserve(gpus.size());
   for (const auto& gpu : gpus) names.push_back(gpu.pci);
   return {cores.to_list(), write_ranges(memory),    join(names, ","), cards_near(topology, gpus),
           near.to_list(),  nearness_of(cores, gpus)};
