@@ -286,7 +286,7 @@ def test_an_address_of_an_option_that_does_not_resolve_is_reported(cluster):
     """On one node, too. The host's own name, and an address, are silent."""
     line = "--bootstrap-addr=%h-ib7: node001-ib7 does not resolve where srun runs"
     with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
-        for shape in (TWO, "-N1 --ntasks-per-node=2 --gres=gpu:2"):
+        for shape in (TWO, "-N1 -w node001 --ntasks-per-node=2 --gres=gpu:2"):
             done = srun(cluster, f"{shape} --bootstrap-addr=%h-ib7")
             assert {task["MASTER_ADDR"] for task in variables(done)} == {"node001-ib7"}
             assert len(told(done)) == 1 and line in told(done)[0], done.stderr
