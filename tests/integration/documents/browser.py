@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
+import base64
 import json
 import subprocess
 import time
@@ -38,6 +39,9 @@ class Browser:
     def be_as_wide_as(self, width):
         size = {"width": width, "height": 720, "deviceScaleFactor": 1, "mobile": True}
         self.ask("POST", self.session + "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+
+    def take_picture(self, path):
+        path.write_bytes(base64.b64decode(self.ask("GET", self.session + "/screenshot")))
 
     def close(self):
         self.ask("DELETE", self.session)

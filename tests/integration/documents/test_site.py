@@ -1,4 +1,4 @@
-"""The site of scripts/docs in a real browser, from its files: searches for errors, widths, links."""
+"""The site of scripts/docs in a real browser, from its files: searches for errors, widths, links, pictures in build/site-pictures."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,13 +25,24 @@ SEARCHES = {
         "The server socket has failed to listen",
     "torch.distributed.DistBackendError: NCCL error in ProcessGroupNCCL.cpp:1691, Duplicate GPU detected : rank 1 and rank 0 both on "
     "CUDA device 4000": "Duplicate GPU detected",
+    "[rank0]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1, Timeout(ms)=600000)":
+        "Watchdog caught collective operation timeout",
     "RuntimeError: CUDA error: invalid device ordinal": "CUDA error: invalid device ordinal",
+    "DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0": "wait timeout after",
+    "use_libuv was requested but PyTorch was build without libuv support": "use_libuv was requested",
+    "terminate called without an active exception": "terminate called without",
     "gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: ib0": "Unable to find address for",
+    "Gloo connectFullMesh failed with gloo/transport/tcp/pair.cc:144 no error": "Gloo connectFullMesh failed",
     "Unable to resolve hostname to a (local) address": "Unable to resolve hostname",
+    "NCCL WARN Bootstrap : no socket interface found": "Bootstrap : no socket interface found",
+    "srun: error: plugin_load_from_file: Incompatible Slurm plugin /usr/lib/slurm/spank_bootstrap.so version (23.11.4)":
+        "Incompatible Slurm plugin",
     "srun: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1": "Warning: can't run 1 processes",
+    "srun: unrecognized option '--bootstrap=on'": "srun: unrecognized option",
     "bootstrap: StepId=3.0: NOT SET UP: srun cannot see \"train\"": "srun cannot see \"train\"",
     "bootstrap: warning: StepId=8.0: task 5 (node002, local rank 1) failed first: exit code 1": "task 5 (node002, local rank 1) failed first",
     "socket.gaierror: [Errno -2] Name or service not known": "Name or service not known",
+    "AttributeError: 'NoneType' object has no attribute 'get'": "'NoneType' object has no attribute",
     "MASTER_PORT 25000 on node001 is already in use by another program": "is already in use by another program",
 }
 
@@ -67,6 +78,11 @@ def search(browser, site, text):
 def test_a_search_for_an_error_leads_to_its_heading(browser, site, text):
     found = search(browser, site, text)
     assert any(heading.startswith(SEARCHES[text]) for heading in found[:3]), found[:5]
+
+
+def test_a_search_without_a_result_prints_that(browser, site):
+    assert search(browser, site, "qwertzuiop") == []
+    assert "No results" in browser.run("return document.getElementById('mkdocs-search-results').textContent")
 
 
 def test_no_page_is_wider_than_a_phone(browser, site):
@@ -110,3 +126,16 @@ def test_a_publisher_sets_the_edit_links_in_one_place(site, tmp_path):
         assert f"https://forge.example/us/slurm-bootstrap/edit/main/{source}" in text
     (copy / "README.md").write_text("# A\n[b](none.md)\n")
     assert subprocess.run([copy / "scripts" / "docs"], capture_output=True).returncode == 1
+
+
+def test_pictures(browser, site):
+    """For a person to look at."""
+    folder = REPOSITORY / "build" / "site-pictures"
+    folder.mkdir(exist_ok=True)
+    browser.be_as_wide_as(1200)
+    search(browser, site, next(iter(SEARCHES)))
+    browser.take_picture(folder / "search.png")
+    for name, page, width in ("start", "index.html", 1200), ("install", "etc/doc/install.html", 1200), ("phone", "etc/doc/users.html", PHONE):
+        browser.be_as_wide_as(width)
+        browser.open((site / page).as_uri())
+        browser.take_picture(folder / f"{name}.png")
