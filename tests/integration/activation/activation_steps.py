@@ -19,7 +19,7 @@ WORLD = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "G
          "MASTER_PORT", "CUDA_DEVICE_ORDER", "BOOTSTRAP_GPU", "JAX_COORDINATOR_PORT", "SLURM_BOOTSTRAP_LAYOUT",
          "SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_SETTINGS"}  # fmt: skip
 TWO = "-N2 --ntasks-per-node=2 --gres=gpu:2"
-ONE = "-N1 --ntasks-per-node=2 --gres=gpu:2"
+ONE = "-N1 -w node001 --ntasks-per-node=2 --gres=gpu:2"  # a node may still end the step before
 SHELL_RANK = ["bash", "-c", "echo rank=$RANK"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from built_files import COMMAND, LIBRARY, inside
 from harness import Cluster
 
-WORLD = "-N2 --ntasks-per-node=2 --gres=gpu:2"
+WORLD = "-N2 -w node001,node002 --ntasks-per-node=2 --gres=gpu:2"  # a node may still end the step before
 
 
 @pytest.fixture(scope="module")
