@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/activation/activation_rules.h"
+#include "core/plan/master_endpoint.h"
 #include "core/plan/node_gpus.h"
 #include "core/program/srun_arguments.h"
 #include "core/settings/variables.h"
@@ -199,8 +200,8 @@ void put_placeholder_into_rank(const Environment& environment) {
 }
 
 // The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
-void hand_over(const StepNumbers& numbers, Decision decision, const Answers& answers) {
-  decision.salt = random_bits().value_or(0);
+void hand_over(const StepNumbers& numbers, Decision decision, const PortRange& range, const Answers& answers) {
+  decision.salt = salt_of_step(numbers.id(), range, random_bits().value_or(0));
   decision.unusable_master = answers.addresses.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
   if (decision.set_up == SetUp::kNothing) return;
@@ -354,7 +355,7 @@ int decide_step(spank_t spank) {
                      " does not resolve where srun runs; ranks that cannot resolve it find no "
                      "rank 0: use another name"}));
   }
-  if (is_set_up || is_passed_on) hand_over(*numbers, decision, answers);
+  if (is_set_up || is_passed_on) hand_over(*numbers, decision, collected.settings.port_range.value, answers);
   if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
   if (!numbers->is_pending() && (is_set_up || decision.asked == Asked::kStrongly)) {
     receive_reports(*numbers, decision, collected.settings, job_command(spank), answers.components);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -120,6 +121,29 @@ TEST(ComputedPort, NeighboursDoNotMeet) {
   for (std::uint32_t restart = 0; restart < 50; ++restart)
     of_a_requeued_job.insert(computed_port({12, 0, restart}, {}));
   EXPECT_EQ(of_a_requeued_job.size(), 50U);
+}
+
+TEST(SaltOfStep, KeepsNeighboursApartWhateverTheRandomNumbersAre) {
+  std::mt19937_64 random(20261129);
+  const auto port = [&](const StepId& id, const PortRange& range) {
+    return computed_port(id, range, salt_of_step(id, range, random()));
+  };
+  for (const PortRange range : {PortRange{20000, 29999}, PortRange{30000, 30015}}) {
+    for (std::uint32_t first = 1; first < 2000; first += 7) {
+      std::set<std::uint16_t> of_a_job, of_jobs;
+      for (std::uint32_t i = 0; i < 16; ++i) {
+        of_a_job.insert(port({5, first + i, 0}, range));
+        of_jobs.insert(port({first + i, 0, 0}, range));
+      }
+      EXPECT_EQ(of_a_job.size(), 16U) << first;
+      EXPECT_EQ(of_jobs.size(), 16U) << first;
+    }
+  }
+  std::set<std::uint16_t> of_one_step;
+  for (int i = 0; i < 2000; ++i) of_one_step.insert(port({5, 0, 0}, {}));
+  EXPECT_GT(of_one_step.size(), 500U) << "others can guess it";
+  EXPECT_EQ(salt_of_step({5, 0, 0}, {}, 0), 0U);
+  EXPECT_EQ(salt_of_step({5, 0, 0}, {5000, 5014}, 77), 77U) << "a small range has no room for neighbours";
 }
 
 TEST(FurtherPorts, AreDifferentAndStayInTheRange) {

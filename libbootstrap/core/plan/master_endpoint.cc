@@ -21,13 +21,27 @@ std::uint64_t mix(std::uint64_t value) {
 
 std::uint64_t size_of(const PortRange& range) { return std::uint64_t{range.high} - range.low + 1; }
 
+std::uint64_t number_of(const StepId& id) {
+  constexpr std::uint64_t kPerJob = 37;
+  constexpr std::uint64_t kPerRestart = 5003;  // prime, far from a multiple of kPerJob
+  return id.job * kPerJob + id.step + id.restart * kPerRestart;
+}
+
 }  // namespace
 
 std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt) {
-  constexpr std::uint64_t kPerJob = 37;
-  constexpr std::uint64_t kPerRestart = 5003;  // prime, far from a multiple of kPerJob
-  const auto place = salt == 0 ? id.job * kPerJob + id.step + id.restart * kPerRestart : mix(salt);
+  const auto place = salt == 0 ? number_of(id) : mix(salt);
   return static_cast<std::uint16_t>(range.low + place % size_of(range));
+}
+
+std::uint64_t salt_of_step(const StepId& id, const PortRange& range, std::uint64_t random) {
+  constexpr std::uint64_t kNeighbours = 16;
+  if (random == 0 || size_of(range) < kNeighbours) return random;
+  const auto is_apart = [&](std::uint64_t salt) {
+    return salt != 0 && (computed_port(id, range, salt) - range.low) % kNeighbours == number_of(id) % kNeighbours;
+  };
+  while (!is_apart(random)) ++random;
+  return random;
 }
 
 std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n) {

@@ -21,8 +21,12 @@ struct StepPlan;
 //
 // With a salt, which srun takes from the kernel's random numbers, no other user can know the port before the step
 // starts and take it first. Two steps that run at once on a node then meet on one port with the probability of one in
-// the size of the range.
+// the size of the range, and neighbours do not.
 std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt = 0);
+
+// A salt made of `random` with which 16 successive steps of a job have 16 different ports, as have the first steps of
+// 16 successive jobs: those are the ones that begin together. 0, no salt, stays 0.
+std::uint64_t salt_of_step(const StepId& id, const PortRange& range, std::uint64_t random);
 
 // One more port of the same step: the n-th reserved one where Slurm reserved as many (n counts from 1; the first is
 // MASTER_PORT), else one computed from the ids, far from those of neighbouring steps.
