@@ -142,7 +142,8 @@ std::optional<std::string> Answer::take_bytes() const {
 }
 
 Result<const Client*> Client::open() {
-  void* library = ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
+  // Of a library that is not loaded, dlopen(3) would read the file even so.
+  void* library = is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
   const auto file = trusted_settings(process_environment()).pmix_file.value;
   const char* const name = file.empty() ? kLibrary : file.c_str();
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
