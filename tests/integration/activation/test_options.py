@@ -111,7 +111,7 @@ def test_each_way_wins_over_the_default_and_over_those_below_it(desk, setting):
 
 
 def test_defaults(desk):
-    seen = desk.seen("srun $show")[0]
+    seen = desk.seen("srun -w node001 $show")[0]
     assert (seen["mode"], seen["addr"], seen["claim"]) == ("on", "node001", "on") and 20000 <= int(seen["port"]) <= 29999
     desk.cluster.configure("when=asked")
     assert desk.seen("srun $show")[0]["mode"] == "off"
@@ -130,10 +130,10 @@ def test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs(desk, setti
     steps = f"srun $show; srun {setting.option}={other} $show; {setting.variable}={other} srun $show; srun --export=NONE $show"
     desk.cluster.write_home("steps", f"#!/bin/bash\nshow={desk.show}\n{steps}\ntouch steps.done\n")
     if command == "salloc":
-        found = desk.seen(f"salloc -Q {setting.option}={given} ./steps")
+        found = desk.seen(f"salloc -Q -w node001 {setting.option}={given} ./steps")
     else:
         # Without srun's own messages: that of 24.11 prints one when it had to wait for the step before.
-        found = desk.seen(f"rm -f steps.done; sbatch -Q -o steps.out -e steps.err {setting.option}={given} ./steps; "
+        found = desk.seen(f"rm -f steps.done; sbatch -Q -w node001 -o steps.out -e steps.err {setting.option}={given} ./steps; "
                           "for ((i = 0; i < 200; i++)); do [[ ! -e steps.done ]] || break; sleep 0.1; done; "
                           "cat steps.out; cat steps.err >&2")
     # The job's option is nearer to a step than a variable, which may be left over from a login shell.
@@ -145,8 +145,9 @@ def test_export_none_loses_nothing(desk, setting):
     desk.cluster.configure("when=asked" if setting.name == "mode" else "when=always")
     variables = {setting.variable: setting.values[0]}
     for export in ("NONE", "NIL", "HOME"):
-        assert desk.seen(f"srun --export={export} $show", variables)[0][setting.name] == setting.seen[0], export
-        assert desk.seen(f"srun --export={export} {setting.option}={setting.values[0]} $show")[0][setting.name] == setting.seen[0]
+        srun = f"srun -w node001 --export={export}"
+        assert desk.seen(f"{srun} $show", variables)[0][setting.name] == setting.seen[0], export
+        assert desk.seen(f"{srun} {setting.option}={setting.values[0]} $show")[0][setting.name] == setting.seen[0], export
 
 
 @pytest.mark.parametrize("given", ["{} : ", " : {}"])
