@@ -62,10 +62,9 @@ struct OwnProgram {
 // From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
 // program has left. After an upgrade of the library it is the new file: its helper understands the same request.
 // Nothing where another user could have put that file there.
-std::string file_of(std::uintptr_t code) {
-  const Descriptor maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  const auto text = read_whole(maps.get(), std::size_t{64} << 20).value_or("");
-  for (const auto line : split(text, '\n')) {
+// `maps`: /proc/self/maps.
+std::string file_of(std::uintptr_t code, std::string_view maps) {
+  for (const auto line : split(maps, '\n')) {
     std::uintptr_t begin = 0;
     std::uintptr_t end = 0;
     const auto first = std::from_chars(line.begin(), line.end(), begin, 16);
@@ -89,12 +88,14 @@ Result<OwnProgram> own_program() {
   if (is_known && *static_cast<const link_map*>(file)->l_name == '\0') {
     return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
   }
-  auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code));
+  const Descriptor file_of_maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const auto maps = read_whole(file_of_maps.get(), std::size_t{64} << 20).value_or("");
+  auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code), maps);
   // Without a base the loader itself was started, as a program; or the program is static, and has no loader to name.
   const auto base_of_loader = ::getauxval(AT_BASE);
   const auto own_name = FileTree("").link_name("/proc/self/exe");
   const bool is_loader = own_name.starts_with("ld-") || own_name.starts_with("ld64.");
-  auto loader = base_of_loader != 0 ? file_of(base_of_loader) : is_loader ? "/proc/self/exe" : "";
+  auto loader = base_of_loader != 0 ? file_of(base_of_loader, maps) : is_loader ? "/proc/self/exe" : "";
   if (library.empty() || loader.empty()) {
     return fail(ErrorCode::kUnavailable, "the file of this library, or of its loader, is not known");
   }
