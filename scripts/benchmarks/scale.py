@@ -81,7 +81,7 @@ def add_exchanges(group, cluster, nodes, count):
         times, failures = [], []
         for _ in range(count):
             try:
-                lines = run_step(cluster, ranks, *prefix, *clocked("exchange_start"), nodes=nodes, timeout=180,
+                lines = run_step(cluster, ranks, *prefix, *clocked("exchange_start", "1"), nodes=nodes, timeout=180,
                                  env={"SLURM_BOOTSTRAP_TIMEOUT": "120"})
                 times.append((max(line["ended"] for line in lines) - max(line["started"] for line in lines)) / 1e6)
             except StepFailed as error:
