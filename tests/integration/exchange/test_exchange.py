@@ -6,7 +6,7 @@ import re
 import pytest
 
 from built_files import BUILD, program
-from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step
+from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step, wait_until_nothing_is_left
 from harness import INSIDE, REPOSITORY, TESTS, wait_for
 
 AT_ONCE = 3
@@ -56,7 +56,7 @@ def test_all_ranks_have_all_values_and_nothing_is_left(exchange_cluster, campaig
            why="" if p99 <= 1000 else "the machine was busy: all steps share its cores",
            control="bare PMIx loses fences; files of a running step are seen")  # fmt: skip
     assert not bad, "\n".join(f"{shape}: {step.returncode} {step.stdout}{step.stderr}" for shape, step in bad)
-    wait_for(lambda: leftovers(exchange_cluster) <= before, what="steps left files on their nodes")
+    wait_until_nothing_is_left(exchange_cluster, before)
 
 
 def test_leftovers_would_be_seen(exchange_cluster):
@@ -68,7 +68,7 @@ def test_leftovers_would_be_seen(exchange_cluster):
     finally:
         step.terminate()
         step.communicate()
-    wait_for(lambda: leftovers(exchange_cluster) <= before)
+    wait_until_nothing_is_left(exchange_cluster, before)
 
 
 @pytest.mark.parametrize("mode", ["exchange", "barrier"])

@@ -153,7 +153,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_the_program_goes_on(bare):
     script = f"""export SLURM_BOOTSTRAP_PORT=31021
     srun --overlap -w node001 -n2 {preloading()} sleep 5 & sleep 2
     srun --overlap -w node001 -n2 {preloading()} echo on; wait"""
-    done = run_steps(bare, f"salloc -Q -N1 -n4 bash -c '{script}'")
+    done = run_steps(bare, f"salloc -Q -N1 -w node001 -n4 bash -c '{script}'")
     assert done.stdout.split() == ["on", "on"] and done.returncode == 0, done.stderr
     told = sentences(done.stderr)
     assert len(told) == 1 and "MASTER_PORT 31021 on node001 is already in use" in told[0], told
