@@ -162,7 +162,9 @@ def measure_calls(cluster, size):
             for _ in range(max(3, size.starts // 6)):
                 starts.turn(calls)
             found, name = starts.found, f"{calls} of 128 bytes, {shape(ranks, nodes)}"
-            group.add(name, "ms", found["bytes"], found["bare"], "bare PMIx: init, and as often put, fence, get", ratio_limit=RATIO)
+            row = group.add(name, "ms", found["bytes"], found["bare"], "bare PMIx: init, and as often put, fence, get", ratio_limit=RATIO)
+            row.why_not = ("the first call starts a helper process for each rank; with Slurm before 23.02 it also asks whether the other "
+                           "nodes have started their tasks: bare PMIx loses fences there, and waits for a minute")
             group.add(f"{name}, over PMI-1", "ms", found["pmi1"], found["bytes"], "over PMIx")
             if found["mpi"]:
                 group.add(name, "ms", found["bytes"], found["mpi"], "MPI_Init, and as often MPI_Bcast")
