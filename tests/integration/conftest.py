@@ -40,6 +40,7 @@ def pytest_configure(config):
     config.option.seed = config.option.seed or random.SystemRandom().randrange(1, 1_000_000)
     if config.option.stepmgr:
         Cluster.settings = ("--set", "SlurmctldParameters=enable_stepmgr", "--set", "PrologFlags=Contain")
+        Cluster.has_step_managers = True
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.

@@ -4,15 +4,9 @@
 
 import pytest
 
-import activation_steps
-import training_steps
-from activation_steps import OF_NODE, ONE, RECORD, calls_of, is_untouched, srun, told, variables
+from activation_steps import OF_NODE, ONE, RECORD, TWO, calls_of, is_untouched, srun, told, variables
 from preload_steps import preloading
-from training_steps import TORCHRUN, training_cluster
-
-# The tests name these nodes. Slurm would take another one where a node still ends the step before.
-NODES = "-w node001,node002"
-TWO, ONE_EACH = f"{activation_steps.TWO} {NODES}", f"{training_steps.ONE_EACH} {NODES}"
+from training_steps import ONE_EACH, TORCHRUN, training_cluster
 
 MEET = """
 import os, socket, time

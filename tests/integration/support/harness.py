@@ -90,6 +90,7 @@ class Cluster(LocalCluster):
     # Most tests are about what a step gets that asks. Tests of steps that do not ask switch this off.
     asks = True
     settings = ()  # of all clusters
+    has_step_managers = False
 
     def up(self, *options):
         self.asks = self.asks and "--no-plugin" not in options
@@ -116,7 +117,15 @@ class Cluster(LocalCluster):
     def run(self, *arguments, **options):
         done = super().run(*arguments, **options)
         done.stderr = WAITED.sub("", done.stderr)
+        if self.has_step_managers:
+            self.wait_for_completing_jobs()
         return done
+
+    def wait_for_completing_jobs(self):
+        """A job with a step manager ends later than its srun, and Slurm would give the next one another node than the first."""
+        deadline = time.monotonic() + 10  # a node may have failed
+        while super().run(["squeue", "-h", "-t", "CG"], user="root").stdout and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def allocate(self, *options):
         """The id of a job that holds resources for steps from elsewhere, until scancel."""
