@@ -154,9 +154,9 @@ def test_in_a_heterogeneous_step(site):
 
 
 def test_an_asked_heterogeneous_step_can_save_in_each_component(site):
-    """The second one is ready before the first one fails."""
+    """The second one is ready before the first one fails. Its shell goes on until its own signal comes, after that of sleep."""
     done = script(site, f"srun {ASKED} --bootstrap-grace=1 -N1 sh -c 'until [ -e ready ]; do sleep 0.1; done; exit 3' : "
-                        "-N1 sh -c 'trap \"echo saved; exit\" TERM; touch ready; sleep 60'")
+                        "-N1 sh -c 'trap \"echo saved; exit\" TERM; touch ready; while :; do sleep 1; done'")
     assert done.stdout == "saved\n" and ENDED.fullmatch("".join(ours(done))), done
 
 
