@@ -100,9 +100,15 @@ class Site:
                      "do sleep 0.05; done; slurmd")  # fmt: skip
 
     def idle(self):
-        """All nodes are healthy and idle."""
-        self.cluster.run(["sh", "-c", "scancel -u alice; scontrol update nodename=$(sinfo -h -o %N -p main) state=resume"], user="root")
-        wait_for(lambda: self.cluster.run(["sinfo", "-h", "-p", "main", "-o", "%T"]).stdout.split() == ["idle"], 600)
+        """All nodes are healthy and idle. Where a node was lost, a step manager of Slurm 24.11 does not end, and Slurm itself drains
+        the node of the batch script after a minute."""
+
+        def is_idle():
+            resume = "scancel -u alice; scontrol update nodename=$(sinfo -h -o %N -p main) state=resume"
+            self.cluster.run(["sh", "-c", resume], user="root")
+            return self.cluster.run(["sinfo", "-h", "-p", "main", "-o", "%T"]).stdout.split() == ["idle"]
+
+        wait_for(is_idle, 600)
 
 
 def start_site(cluster, seconds):
