@@ -139,8 +139,9 @@ def clusters():
         pytest.skip("a cluster needs slurmctld; run scripts/setup")
     made = []
 
-    def make(label):
+    def make(label, asks=True):
         cluster = Cluster(f"t{os.getpid()}-{label}")
+        cluster.asks = asks
         made.append(cluster)
         return cluster
 

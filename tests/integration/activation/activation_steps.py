@@ -26,9 +26,8 @@ SHELL_RANK = ["bash", "-c", "echo rank=$RANK"]
 @pytest.fixture(scope="module")
 def cluster(cluster_factory, request):
     """Only the steps themselves ask."""
-    cluster = cluster_factory(request.module.__name__.removeprefix("test_").replace("_", "-"))
-    cluster.asks = False
-    return cluster.up("--gpus", "4", "--cpus", "8")
+    label = request.module.__name__.removeprefix("test_").replace("_", "-")
+    return cluster_factory(label, asks=False).up("--gpus", "4", "--cpus", "8")
 
 
 @pytest.fixture
@@ -39,9 +38,7 @@ def site(cluster):
 
 
 def srun(cluster, options, *program, **run):
-    done = cluster.run(["srun", *options.split(), *(program or PYTHON)], **run)
-    assert done.returncode == 0, done.stderr
-    return done
+    return cluster.succeed(["srun", *options.split(), *(program or PYTHON)], **run)
 
 
 def variables(done):
@@ -53,8 +50,7 @@ def variables(done):
 def calls_of(cluster, *command):
     """How often srun called slurmctld as alice, and what it asked by the names of sdiag."""
     cluster.run(["sdiag", "-r"], user="root")
-    done = cluster.run(["srun", "-Q", *command])
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["srun", "-Q", *command])
     text = cluster.run(["sdiag"], user="root").stdout
     by_user = re.search(r"^\s+alice\s+\(\s*\d+\) count:(\d+)", text, re.M)
     return int(by_user[1]), {name for name in OUR_CALLS if re.search(rf"^\s+{name}\s", text, re.M)}

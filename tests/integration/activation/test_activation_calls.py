@@ -52,8 +52,7 @@ def network_calls(cluster, *line):
     """What srun did with sockets, without file descriptors and addresses, which differ from run to run."""
     path = cluster.home / "srun.trace"
     path.unlink(missing_ok=True)
-    done = cluster.run(["strace", "-f", "-qq", "-o", "srun.trace", "-e", f"trace={TRACED}", "srun", "-Q", *line])
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["strace", "-f", "-qq", "-o", "srun.trace", "-e", f"trace={TRACED}", "srun", "-Q", *line])
     calls = re.findall(r"^\d+\s+(socket|connect)\(.*?(AF_\w+)", path.read_text(), re.M)
     return {name: calls.count(name) for name in {("socket", "AF_INET"), ("connect", "AF_INET"), ("socket", "AF_INET6")}}
 

@@ -53,9 +53,8 @@ set MASTER_ADDR to a name that other nodes resolve
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
     """Only the steps themselves ask. Its nodes have shares of GPUs, too."""
-    cluster = cluster_factory("advice")
-    cluster.asks = False
-    cluster.up("--gpus", "4", "--cpus", "8", "--set", "GresTypes=gpu,shard", "--set", "TaskPlugin=task/affinity")
+    cluster = cluster_factory("advice", asks=False).up(
+        "--gpus", "4", "--cpus", "8", "--set", "GresTypes=gpu,shard", "--set", "TaskPlugin=task/affinity")
     etc = cluster.state / "etc"
     conf, gres = (etc / name for name in ("slurm.conf", "gres.conf"))
     conf.write_text(conf.read_text().replace("Gres=gpu:4", "Gres=gpu:4,shard:8"))
@@ -175,9 +174,7 @@ def test_a_step_that_asks_for_tasks_with_several_gpus_reads_what_its_ranks_count
 
 
 def test_a_master_that_the_step_does_not_have_is_named(cluster_factory):
-    cluster = cluster_factory("advice-3")
-    cluster.asks = False
-    cluster.up("--nodes", "3", "--gpus", "2")
+    cluster = cluster_factory("advice-3", asks=False).up("--nodes", "3", "--gpus", "2")
     torchrun = "torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint"
     for nodes, master, is_named in (("node[002-003]", "node001", True), ("node[002-003]", "node002", False), ("node[002-003]", "other", False)):
         line = f"salloc -Q -N3 --gres=gpu:2 srun -N2 -n2 -w {nodes} {torchrun} {master}:29400 --help"

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from built_files import BUILT_INSIDE, double
+from harness import module_cluster
 from preload_steps import FOR_GLIBC
 
 LIBRARIES = f"{BUILT_INSIDE}/libbootstrap"
@@ -19,10 +20,7 @@ NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
          "OMP_NUM_THREADS", "LD_PRELOAD", "SLURM_LOCALID")  # fmt: skip
 SHOW = ["sh", "-c", f'echo "task $SLURM_PROCID {" ".join(f"{name}=${name}" for name in NAMES)}"']
 
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    return cluster_factory("containers").up("--nodes", "2", "--gpus", "2", "--cpus", "8", "--no-plugin")
+cluster = module_cluster("containers", "--nodes", "2", "--gpus", "2", "--cpus", "8", "--no-plugin")
 
 
 @pytest.fixture

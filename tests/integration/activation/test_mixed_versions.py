@@ -5,6 +5,7 @@
 import pytest
 
 from built_files import PLUGIN, inside
+from harness import module_cluster
 from other_versions import FORMAT, build_1_0_0, build_other
 
 HOSTS = ("head", "node001", "node002")
@@ -15,17 +16,11 @@ SHOW = ("sh", "-c", "echo ${RANK:-none}")
 TRAIN = ("python3", "-I", "-S", "-c", "import os; print(os.environ.get('RANK', 'none'))")
 NOTHING, ALL = ["none"] * 4, list("0123")
 
-
-@pytest.fixture(scope="module")
-def site(cluster_factory):
-    cluster = cluster_factory("mixed-versions").up("--nodes", "2", "--cpus", "8", "--gpus", "2")
-    cluster.asks = False
-    return cluster
+site = module_cluster("mixed-versions", "--nodes", "2", "--cpus", "8", "--gpus", "2", asks=False)
 
 
 def give(cluster, host, plugin):
-    done = cluster.run(["mount", "--bind", plugin, inside(PLUGIN)], user="root", node=host)
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["mount", "--bind", plugin, inside(PLUGIN)], user="root", node=host)
 
 
 def take_back(cluster):

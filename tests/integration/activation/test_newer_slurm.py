@@ -19,16 +19,13 @@ NO_RANKS = [f"None {rank} None" for rank in range(4)]
 @pytest.fixture(scope="module")
 def start(cluster_factory):
     """Starts a step of a job, and returns what its tasks printed and what srun did of ours."""
-    cluster = cluster_factory("async")
-    cluster.asks = False
-    cluster.up("--set", "SlurmctldParameters=enable_stepmgr", "--set", "PrologFlags=Contain")
+    cluster = cluster_factory("async", asks=False).up("--set", "SlurmctldParameters=enable_stepmgr", "--set", "PrologFlags=Contain")
     cluster.write_home("mpirun", f"#!/bin/bash\n{SHELL[2]}\n")
     job = cluster.allocate(*TWO.split())
 
     def start(*line, tasks=4, env=None):
-        done = cluster.run(["srun", f"--jobid={job}", "--async", "--parsable", "--mpi=none", "-o", "%J.%t.out", *line],
-                           env={"SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2"} | (env or {}))
-        assert done.returncode == 0, done.stderr
+        done = cluster.succeed(["srun", f"--jobid={job}", "--async", "--parsable", "--mpi=none", "-o", "%J.%t.out", *line],
+                               env={"SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2"} | (env or {}))
         files = [cluster.home / f"{done.stdout.strip()}.{task}.out" for task in range(tasks)]
         wait_for(lambda: all(file.exists() and file.read_text().endswith("\n") for file in files), what=f"no output of {line}")
         return [file.read_text().strip() for file in files], [line for line in done.stderr.splitlines() if "bootstrap" in line]
@@ -72,9 +69,8 @@ done; wait"""
 
 @pytest.mark.skipif(not since("slurmctld limits requests"), reason="this slurmctld limits no requests")
 def test_twelve_worlds_at_once_are_set_up_where_slurmctld_limits_requests(cluster_factory):
-    cluster = cluster_factory("limits")
-    cluster.asks = False
-    cluster.up("--gpus", "4", "--cpus", "16", "--set", "SlurmctldParameters=rl_enable", "--set", "AuthInfo=cred_expire=120")
+    cluster = cluster_factory("limits", asks=False).up(
+        "--gpus", "4", "--cpus", "16", "--set", "SlurmctldParameters=rl_enable", "--set", "AuthInfo=cred_expire=120")
     done = cluster.run(["salloc", "-N2", "--ntasks-per-node=8", "--gres=gpu:4", "bash", "-c", AT_ONCE], timeout=300)
     assert sorted(done.stdout.split()) == sorted("0123" * 12) and "NOT SET UP" not in done.stderr, done
     assert "RPC rate limited" in done.stderr, "control: without a limit nothing is shown"

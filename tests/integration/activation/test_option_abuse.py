@@ -8,16 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from built_files import double
+from harness import module_cluster
 from option_cases import Case, all_cases, clashes
 
 AT_ONCE = 6
 
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    cluster = cluster_factory("abuse")
-    cluster.asks = False
-    return cluster.up("--cpus", "64", "--plugin-args", "when=always")
+cluster = module_cluster("abuse", "--cpus", "64", "--plugin-args", "when=always", asks=False)
 
 
 def run(cluster, case):

@@ -67,16 +67,14 @@ class Desk:
 
     def seen(self, command: str, env: dict[str, str] | None = None) -> list[dict[str, str]]:
         """What each task of a shell command saw; the shell finds the program as $show."""
-        done = self.cluster.run(["timeout", "40", "bash", "-c", f"show={self.show}; {command}"], env=env)
-        assert done.returncode == 0, done.stderr
+        done = self.cluster.succeed(["timeout", "40", "bash", "-c", f"show={self.show}; {command}"], env=env)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def shared_desk(cluster_factory) -> Desk:
-    cluster = cluster_factory("options")
-    cluster.asks = False  # when= and what is given here are the only words
-    return Desk(cluster.up("--cpus", "16", "--plugin-args", "when=always"))
+    # when= and what is given here are the only words
+    return Desk(cluster_factory("options", asks=False).up("--cpus", "16", "--plugin-args", "when=always"))
 
 
 @pytest.fixture

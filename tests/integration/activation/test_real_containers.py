@@ -51,14 +51,12 @@ def site(cluster_factory):
     cluster.write_home("train_ddp.py", (REPOSITORY / "etc/examples/train_ddp.py").read_text(encoding="utf-8"))
     subprocess.run(["chown", "-hR", f"{ALICE}:{ALICE}", IMAGE], check=True)
     # What the page does with an image.
-    done = cluster.run(["bash", "-ec", "\n".join(line for line in BLOCK.splitlines() if line.startswith(("touch", "mkdir")))])
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["bash", "-ec", "\n".join(line for line in BLOCK.splitlines() if line.startswith(("touch", "mkdir")))])
     for node in cluster.nodes:
         script = f"echo alice:{10 * ALICE}:65536 > /tmp/ids; mount --bind /tmp/ids /etc/subuid; mount --bind /tmp/ids /etc/subgid"
         assert cluster.run(["bash", "-ec", script], user="root", node=node).returncode == 0
     [first] = [line for line in BLOCK.splitlines() if "podman info" in line]
-    done = cluster.run(["bash", "-c", first])
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["bash", "-c", first])
     return cluster
 
 
@@ -70,8 +68,7 @@ def name_of(line):
 @pytest.mark.full
 @pytest.mark.parametrize("line", LINES, ids=map(name_of, LINES))
 def test_a_line_of_the_page(site, line):
-    done = site.run(["bash", "-c", line], timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = site.succeed(["bash", "-c", line], timeout=180)
     if "train_ddp" in line:
         assert "on 4 ranks" in done.stdout and re.findall(r"^(\d) +node00\d +(\d) +4 ", done.stdout, re.MULTILINE) == [
             ("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from built_files import COMMAND
-from harness import REPOSITORY, since, slurm_prefix, slurm_release
+from harness import REPOSITORY, module_cluster, since, slurm_prefix, slurm_release
 from port_steps import allocation, step_line
 
 # Another release than the one of the clusters, as Slurm writes it.
@@ -24,12 +24,7 @@ def run(cluster, command, *options, **more):
     first, *rest = COMMANDS[command]
     return cluster.run([first, *options, *rest], timeout=30, **more)
 
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    cluster = cluster_factory("refuse")
-    cluster.asks = False  # each test sets it
-    return cluster.up("--nodes", "3", "--plugin-args", "when=always")
+cluster = module_cluster("refuse", "--nodes", "3", "--plugin-args", "when=always", asks=False)  # each test sets it
 
 
 @pytest.fixture(params=["optional", "required"])

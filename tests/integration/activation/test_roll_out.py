@@ -21,9 +21,7 @@ ASKS = "although {} asks for it; ask your administrator when that ends, and star
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("roll-out")
-    cluster.asks = False
-    return Site(cluster.up("--nodes", "4", "--gpus", "2", "--cpus", "64", "--no-plugin"))
+    return Site(cluster_factory("roll-out", asks=False).up("--nodes", "4", "--gpus", "2", "--cpus", "64", "--no-plugin"))
 
 
 class Steps:
@@ -66,8 +64,7 @@ def pending(site, pool, rng):
 
 def end_of_pending(site, name, step):
     job = next(line.split()[0] for line in site.cluster.run(["squeue", "-h", "-o", "%i %j"]).stdout.splitlines() if line.endswith(f" {name}"))
-    done = site.cluster.run(["scontrol", "release", job])
-    assert done.returncode == 0, done.stderr
+    site.cluster.succeed(["scontrol", "release", job])
     return kind_of(step.result(timeout=300))
 
 
@@ -124,9 +121,7 @@ def never(site):
 
 
 def run(site, options, *program, **more):
-    done = site.cluster.run(["srun", *options.split(), *(program or PYTHON)], **more)
-    assert done.returncode == 0, done.stderr
-    return done
+    return site.cluster.succeed(["srun", *options.split(), *(program or PYTHON)], **more)
 
 
 @pytest.mark.parametrize("others", ["never", "world", NO_LINE])

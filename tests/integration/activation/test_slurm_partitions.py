@@ -11,8 +11,7 @@ SHOW = ["python3", "-c", f"import json, os; print(json.dumps({{key: os.environ.g
 
 
 def tasks(cluster, *options, env=None, before=()):
-    done = cluster.run([*before, "srun", *STEP, *options, *SHOW], env=env)
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed([*before, "srun", *STEP, *options, *SHOW], env=env)
     return sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda task: json.dumps(task))
 
 

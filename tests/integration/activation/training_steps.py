@@ -25,8 +25,6 @@ ONE_EACH = "-N2 --ntasks-per-node=1 --gres=gpu:2"
 
 def training_cluster(cluster_factory, name, *options):
     """Only the steps themselves ask. Without a plugin in plugstack.conf, too, the nodes see the library."""
-    cluster = cluster_factory(name)
-    cluster.asks = False
-    cluster.up("--cpus", "8", "--gpus", "4", "--plugin", built(PLUGIN), *options)
+    cluster = cluster_factory(name, asks=False).up("--cpus", "8", "--gpus", "4", "--plugin", built(PLUGIN), *options)
     cluster.write_home("train.py", TRAIN.replace("PACKAGE", f"{INSIDE}/libbootstrap/python").replace("LIBRARY", inside(LIBRARY)))
     return cluster

@@ -7,7 +7,7 @@ import pytest
 
 from built_files import BUILT_INSIDE, COMMAND
 from check_steps import CPU, FRAMEWORKS, GPU, NAMES, NEW_NCCL, check
-from harness import Cluster, needs_device_cgroups, stop, wait_for
+from harness import Cluster, module_cluster, needs_device_cgroups, stop, wait_for
 from port_steps import background
 
 DRIVER = f"{BUILT_INSIDE}/tests/doubles/cuda"  # a libcuda.so.1 for nodes without a GPU
@@ -66,10 +66,8 @@ def cluster(cluster_factory) -> Cluster:
     return cluster
 
 
-@pytest.fixture(scope="module")
-def constrained(cluster_factory) -> Cluster:
-    return cluster_factory("check-gpus").up(
-        "--nodes", "2", "--cpus", "16", "--gpus", "4", "--constrain-devices", "--plugin-args", "when=always")
+constrained = module_cluster(
+    "check-gpus", "--nodes", "2", "--cpus", "16", "--gpus", "4", "--constrain-devices", "--plugin-args", "when=always")
 
 
 def test_a_good_step_is_good_in_all_rows(cluster):

@@ -7,16 +7,14 @@ import pytest
 
 from built_files import BUILT_INSIDE, COMMAND, LIBRARY, PLUGIN
 from check_steps import CPU, FRAMEWORKS, NEW_NCCL, check
-from harness import Cluster
+from harness import module_cluster
 
 PRELOAD = f"{BUILT_INSIDE}/{LIBRARY}"
 ALONE = ["versions", "plugstack.conf", "plugin", "PMIx", "frameworks", "NCCL", "CUDA", "GPUs", "CPUs", "/dev/shm",
          "locked memory", "system"]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def cluster(cluster_factory) -> Cluster:
-    return cluster_factory("check-nodes").up("--cpus", "8", "--gpus", "4", "--plugin-args", "when=always")
+cluster = module_cluster("check-nodes", "--cpus", "8", "--gpus", "4", "--plugin-args", "when=always")
 
 
 def test_a_machine_alone(cluster):

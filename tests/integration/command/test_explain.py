@@ -93,8 +93,7 @@ class Stage:
         script = script.replace("{explain}", "--bootstrap=explain")
         preamble = f"export OUT={out} PROBE='{PROBE} {out} alone'; rm -rf $OUT; mkdir -p $OUT; "
         env = {"SLURM_BOOTSTRAP": "on" if asks else "", "SLURM_BOOTSTRAP_DEBUG": "1" if shows_all else ""}
-        done = self.cluster.run(["timeout", "30", "bash", "-c", preamble + script], env=env)
-        assert done.returncode == 0, done.stderr
+        done = self.cluster.succeed(["timeout", "30", "bash", "-c", preamble + script], env=env)
         tasks = sorted(read_reports(Path(f"{self.cluster.state}{out}")), key=lambda task: int(task["SLURM_PROCID"]))
         return Explained(done.stdout, done.stderr.splitlines(), tasks)
 
@@ -219,8 +218,7 @@ def test_the_default_rows_are_those_that_a_user_acts_on(stage):
 
 def decisions(stage, script, **settings):
     """The lines of ours, without the step's number, and without the line for a world that is set up unasked."""
-    done = stage.cluster.run(["bash", "-c", script], env={"SLURM_BOOTSTRAP": "", **settings})
-    assert done.returncode == 0, done.stderr
+    done = stage.cluster.succeed(["bash", "-c", script], env={"SLURM_BOOTSTRAP": "", **settings})
     return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line.removeprefix("srun: ")) for line in done.stderr.splitlines()
             if "bootstrap: " in line and "--bootstrap=off for independent runs" not in line]
 

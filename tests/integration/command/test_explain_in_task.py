@@ -66,8 +66,7 @@ def test_the_debug_variable_shows_what_the_preload_decides(cluster):
 
     def lines(options: str, *program: str):
         line = ["srun", *f"--bootstrap=off {options} env SLURM_BOOTSTRAP_DEBUG=1 LD_PRELOAD={library}".split(), *program]
-        done = cluster.run(line, env={"SLURM_BOOTSTRAP": ""})
-        assert done.returncode == 0, done
+        done = cluster.succeed(line, env={"SLURM_BOOTSTRAP": ""})
         return re.sub(r"(StepId=)\d+\.\d+|(process )\d+", r"\1\2ID", done.stderr.replace("/usr/bin/", "")).splitlines()
 
     world = lines("-N2 -n2", "python3", "-c", "1")

@@ -26,8 +26,7 @@ def table(request):
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("status").up("--nodes", "2", "--cpus", "64", "--gpus", "2")
-    cluster.asks = False
+    cluster = cluster_factory("status", asks=False).up("--nodes", "2", "--cpus", "64", "--gpus", "2")
     for name in (WORLD, "status_torchrun.py", "status_jax.py", "status_mpi.py"):
         give_program(cluster, name)
     return cluster

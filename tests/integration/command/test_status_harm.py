@@ -20,8 +20,8 @@ PYTHON = ("/usr/bin/python3", "-I")
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("status-harm").up("--nodes", "2", "--cpus", "32", "--gpus", "2", "--set", f"MessageTimeout={2 * LIMIT}")
-    cluster.asks = False
+    cluster = cluster_factory("status-harm", asks=False).up(
+        "--nodes", "2", "--cpus", "32", "--gpus", "2", "--set", f"MessageTimeout={2 * LIMIT}")
     give_program(cluster, "status_rank.py")
     return cluster
 
@@ -231,8 +231,7 @@ def test_the_ras_of_nccl_is_asked_where_that_is_safe(site, version, says):
 
 @needs_device_cgroups
 def test_with_constrained_devices(cluster_factory):
-    cluster = cluster_factory("status-devices").up("--nodes", "2", "--gpus", "2", "--constrain-devices")
-    cluster.asks = False
+    cluster = cluster_factory("status-devices", asks=False).up("--nodes", "2", "--gpus", "2", "--constrain-devices")
     give_program(cluster, "status_rank.py")
     with four_ranks(cluster, "devices", "--gres=gpu:2") as step:
         assert look(cluster, step.id).first == ALIKE

@@ -20,8 +20,7 @@ LOOKS = 100
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("status-load").up("--nodes", "2", "--cpus", "64", "--gpus", "2")
-    cluster.asks = False
+    cluster = cluster_factory("status-load", asks=False).up("--nodes", "2", "--cpus", "64", "--gpus", "2")
     give_program(cluster, WORLD)
     return cluster
 
@@ -47,8 +46,7 @@ def test_no_false_alarm_at_healthy_worlds_under_load(site, figure):
 
 @pytest.mark.full
 def test_sixty_four_nodes(cluster_factory, figure):
-    cluster = cluster_factory("status-wide").up("--nodes", "64", "--cpus", "4", "--gpus", "0")
-    cluster.asks = False
+    cluster = cluster_factory("status-wide", asks=False).up("--nodes", "64", "--cpus", "4", "--gpus", "0")
     give_program(cluster, "status_rank.py")
     with running(cluster, "wide", "-N64", "--ntasks-per-node=4", "/usr/bin/python3", "-I", "-S", "/home/alice/status_rank.py",
                  "/home/alice/wide") as step:

@@ -29,8 +29,7 @@ SERVE = ("-N2", "-n2", "--ntasks-per-node=1", "--bootstrap-ports=2", "python3", 
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("where").up("--nodes", "3", "--cpus", "64", "--gpus", "2")
-    cluster.asks = False
+    cluster = cluster_factory("where", asks=False).up("--nodes", "3", "--cpus", "64", "--gpus", "2")
     cluster.write_home("show.py", SHOW)
     return cluster
 
@@ -167,8 +166,7 @@ def test_looks_while_steps_start_and_end(site, job, seed):
 @pytest.mark.full
 @pytest.mark.parametrize("nodes", [2, 64])
 def test_100_looks_while_steps_start_and_end(cluster_factory, seed, nodes, capsys):
-    cluster = cluster_factory(f"where-{nodes}").up("--nodes", str(nodes), "--cpus", "8", "--gpus", "2")
-    cluster.asks = False
+    cluster = cluster_factory(f"where-{nodes}", asks=False).up("--nodes", str(nodes), "--cpus", "8", "--gpus", "2")
     cluster.write_home("show.py", SHOW)
     job = start_job(cluster, nodes)
     found, sentences = look_while_steps_change(cluster, job, 100, seed)

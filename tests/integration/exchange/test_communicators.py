@@ -7,15 +7,13 @@ import pytest
 from built_files import program
 from communicator_steps import REAL_NCCL, answers, failures, libraries, run, whole
 from exchange_steps import are_told_of, missing_ranks
+from harness import module_cluster
 
 DEADLINE_MS = 3000
 IN_TIME = ("--timeout-ms", str(DEADLINE_MS))
 NOT_OVER_PMI1 = "PMI-1 does not report which rank failed, srun --mpi=pmix does"
 
-
-@pytest.fixture(scope="module")
-def comm_cluster(cluster_factory):
-    return cluster_factory("comms").up("--nodes", "4", "--cpus", "64", "--gpus", "4", "--no-plugin")
+comm_cluster = module_cluster("comms", "--nodes", "4", "--cpus", "64", "--gpus", "4", "--no-plugin")
 
 
 def patient(which, *command):

@@ -7,15 +7,12 @@ import pytest
 
 from built_files import BUILD, program
 from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step, wait_until_nothing_is_left
-from harness import INSIDE, REPOSITORY, TESTS, wait_for
+from harness import INSIDE, REPOSITORY, TESTS, module_cluster, wait_for
 
 AT_ONCE = 3
 DISTRIBUTIONS = ("block", "cyclic", "plane=2")
 
-
-@pytest.fixture(scope="module")
-def exchange_cluster(cluster_factory):
-    return cluster_factory("exchange").up("--nodes", "4", "--cpus", "64", "--no-plugin")
+exchange_cluster = module_cluster("exchange", "--nodes", "4", "--cpus", "64", "--no-plugin")
 
 
 def is_complete(step, ranks, rounds):

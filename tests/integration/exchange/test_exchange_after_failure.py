@@ -5,9 +5,8 @@ import itertools
 import random
 import re
 
-import pytest
-
 from exchange_steps import missing_ranks, run_python
+from harness import module_cluster
 
 AT_ONCE = 3
 RANKS, CALLS = 4, 3
@@ -16,10 +15,7 @@ KINDS = ("barrier", "exchange", "broadcast")
 ENGINES = ("--mpi=pmix", "--mpi=none")
 LINE = re.compile(r"^rank (\d) call (\d) (\w+) (right|wrong|failed)(.*)$", re.MULTILINE)
 
-
-@pytest.fixture(scope="module")
-def after_failure_cluster(cluster_factory):
-    return cluster_factory("after-failure").up("--nodes", "2", "--cpus", "32")
+after_failure_cluster = module_cluster("after-failure", "--nodes", "2", "--cpus", "32")
 
 
 def lies_of(victim, fault, lines):

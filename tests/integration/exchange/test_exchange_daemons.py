@@ -9,7 +9,7 @@ import pytest
 
 from built_files import program
 from exchange_steps import DONE, FAILED, SENTENCE, are_in_time, are_told_of, reports, run_to_end
-from harness import stop, wait_for
+from harness import module_cluster, stop, wait_for
 from port_steps import in_node
 
 DEADLINE = 4  # seconds of a call
@@ -22,10 +22,7 @@ RESTART = f"pkill {OF_NODE} -x slurmd; while pgrep {OF_NODE} -x slurmd > /dev/nu
 TALLY_GOALS = {"M4": 320}
 TALLY_CONTROL = "nothing fails while all links are up"
 
-
-@pytest.fixture(scope="module")
-def daemons_cluster(cluster_factory):
-    return cluster_factory("daemons").up("--nodes", str(NODES), "--cpus", "8", "--no-plugin")
+daemons_cluster = module_cluster("daemons", "--nodes", str(NODES), "--cpus", "8", "--no-plugin")
 
 
 def repeats(campaign):

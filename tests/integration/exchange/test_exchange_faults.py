@@ -8,6 +8,7 @@ import pytest
 
 from built_files import program
 from exchange_steps import HINT, STAY, are_in_time, are_told_of, failures, missing_ranks, run_step, sentences, successes
+from harness import module_cluster
 
 DEADLINE = 2.0  # seconds, of each call
 NODES, PER_NODE, ROUNDS = 2, 3, 2
@@ -21,11 +22,8 @@ POINTS = ((0, 0), (0, 1), (0, 3), (0, 6), (0, 12), (0, 20), (1, 0), (ROUNDS, 0))
 
 Case = namedtuple("Case", "fault place before delay")
 
-
-@pytest.fixture(scope="module")
-def faults_cluster(cluster_factory):
-    # No node is drained for a slurmstepd that does not end: see is_held().
-    return cluster_factory("faults").up("--nodes", "4", "--cpus", "64", "--no-plugin", "--set", "UnkillableStepTimeout=3600")
+# No node is drained for a slurmstepd that does not end: see is_held().
+faults_cluster = module_cluster("faults", "--nodes", "4", "--cpus", "64", "--no-plugin", "--set", "UnkillableStepTimeout=3600")
 
 
 def run_case(cluster, case, name):

@@ -8,7 +8,7 @@ import pytest
 from built_files import LIBRARY, inside, program
 from exchange_steps import (DIFFERENT_CALLS, STAY, are_in_time, assert_different_calls_fail_at_once, failures, run_python, run_step,
                             sentences, successes)
-from harness import slurm_release, wait_for
+from harness import module_cluster, slurm_release, wait_for
 
 NO_PMIX = ("--mpi=none",)
 LEFT = re.compile(r"^rank \d+ left: (.+)$", re.MULTILINE)
@@ -18,10 +18,7 @@ DEADLINE_MS = 2000
 TOO_LATE = "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does"
 SPOILED = "and ranks may count differently since then; start a new step"
 
-
-@pytest.fixture(scope="module")
-def pmi1_cluster(cluster_factory):
-    return cluster_factory("pmi1").up("--nodes", "4", "--cpus", "64")
+pmi1_cluster = module_cluster("pmi1", "--nodes", "4", "--cpus", "64")
 
 
 def probe(cluster, nodes, per_node, *words, options=NO_PMIX, **more):

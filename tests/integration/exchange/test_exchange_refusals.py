@@ -6,6 +6,7 @@ import pytest
 
 from built_files import program
 from exchange_steps import run_step, sentences, successes
+from harness import module_cluster
 from port_steps import background
 
 DEADLINE = 2  # seconds
@@ -35,10 +36,7 @@ REFUSALS = {
     "no library": ("export SLURM_BOOTSTRAP_PMIX=/nowhere/libpmix.so", "--mpi=pmix", r"cannot load PMIx: /nowhere/libpmix.so: "),
 }
 
-
-@pytest.fixture(scope="module")
-def refusals_cluster(cluster_factory):
-    return cluster_factory("refusals").up("--nodes", "2", "--cpus", "8", "--no-plugin")
+refusals_cluster = module_cluster("refusals", "--nodes", "2", "--cpus", "8", "--no-plugin")
 
 
 def run_script(cluster, before, mpi):

@@ -6,6 +6,7 @@ import pytest
 
 from built_files import LIBRARY, inside, program
 from exchange_steps import ENDS, run_python, run_step
+from harness import module_cluster
 
 AT_ONCE = 3
 
@@ -31,10 +32,7 @@ import os
 os._exit(0)
 """
 
-
-@pytest.fixture(scope="module")
-def side_effects_cluster(cluster_factory):
-    return cluster_factory("side-effects").up("--nodes", "2", "--cpus", "32", "--no-plugin")
+side_effects_cluster = module_cluster("side-effects", "--nodes", "2", "--cpus", "32", "--no-plugin")
 
 
 @pytest.mark.parametrize("mpi", ["pmix", "none"])

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from built_files import double
-from harness import stop, wait_for
+from harness import module_cluster, stop, wait_for
 
 WORLD = ["-w", "node[001-003]", "-N3", "--ntasks-per-node=2", "--gres=gpu:2"]
 # Runs until the test ends it, and prints what it has at its begin.
@@ -15,12 +15,7 @@ WAITS = """import os, time
 print("rank", os.environ.get("RANK"), flush=True)
 while not os.path.exists("/home/alice/end"): time.sleep(0.1)"""
 
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    cluster = cluster_factory("receipts")
-    cluster.asks = False
-    return cluster.up("--nodes", "3", "--gpus", "2", "--cpus", "8")
+cluster = module_cluster("receipts", "--nodes", "3", "--gpus", "2", "--cpus", "8", asks=False)
 
 
 @pytest.fixture

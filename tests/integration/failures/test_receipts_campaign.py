@@ -44,9 +44,8 @@ def busy_cores(number):
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    cluster = cluster_factory("confirm")
-    cluster.asks = False
-    cluster.up("--nodes", str(NODES), "--gpus", "16", "--cpus", "64", "--set", f"Prolog={TESTS}/failures/slow_prolog.sh")
+    cluster = cluster_factory("confirm", asks=False).up(
+        "--nodes", str(NODES), "--gpus", "16", "--cpus", "64", "--set", f"Prolog={TESTS}/failures/slow_prolog.sh")
     cluster.write_plugstack(f"optional {double('site_spank')} late\n{cluster.plugstack}")
     (cluster.home / "slow.sh").write_text("#!/bin/sh\nsleep 6\n")
     (cluster.home / "slow.sh").chmod(0o755)
@@ -85,12 +84,10 @@ def drops_udp(cluster):
     """The host of srun drops all that arrives by UDP, as a firewall does: no process gets an error."""
     change = "ip rule {} pref 0 iif $(ip -o link show type veth | sed 's/^[0-9]*: //; s/[@:].*//; q') ipproto udp blackhole"
     keep = "ip rule add pref 1 lookup local && ip rule del pref 0 lookup local"
-    done = cluster.run(["sh", "-ec", f"{keep}; {change.format('add')}"], user="root")
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["sh", "-ec", f"{keep}; {change.format('add')}"], user="root")
     yield cluster
-    done = cluster.run(["sh", "-ec", f"ip rule add pref 0 lookup local; ip rule del pref 1; ip rule del pref 0 ipproto udp; ip rule"],
-                       user="root")
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["sh", "-ec", f"ip rule add pref 0 lookup local; ip rule del pref 1; ip rule del pref 0 ipproto udp; ip rule"],
+                    user="root")
 
 
 def test_udp_that_is_dropped(drops_udp, campaign, figure, seed):
@@ -106,8 +103,7 @@ def test_nodes_of_1_0_0(cluster, campaign, figure, seed):
     old = build_1_0_0()
     nodes = [f"node{number:03}" for number in range(1, NODES + 1)]
     for node in nodes:
-        done = cluster.run(["mount", "--bind", old, inside(PLUGIN)], user="root", node=node)
-        assert done.returncode == 0, done.stderr
+        cluster.succeed(["mount", "--bind", old, inside(PLUGIN)], user="root", node=node)
     try:
         wrong = wrong_lines(campaign, seed, 100, 8, lambda kind: wrong_line(cluster, kind))
     finally:
@@ -117,8 +113,6 @@ def test_nodes_of_1_0_0(cluster, campaign, figure, seed):
 
 
 def test_128_nodes(cluster_factory, campaign, figure, seed):
-    cluster = cluster_factory("confirm128")
-    cluster.asks = False
-    cluster.up("--nodes", "128", "--gpus", "2", "--cpus", "8")
+    cluster = cluster_factory("confirm128", asks=False).up("--nodes", "128", "--gpus", "2", "--cpus", "8")
     wrong = wrong_lines(campaign, seed, 100, 1, lambda kind: wrong_line(cluster, kind, 128), ["short", "asked", "failed"])
     told(figure, campaign, "128 nodes", wrong, seed)

@@ -74,8 +74,7 @@ def plugstack(*control):
 
 def link_plugins(cluster, node, build):
     for name, part in LINKS.items():
-        done = cluster.run(["ln", "-sf", built(build, part), f"{LINK_FOLDER}/{name}"], user="root", node=node)
-        assert done.returncode == 0, done.stderr
+        cluster.succeed(["ln", "-sf", built(build, part), f"{LINK_FOLDER}/{name}"], user="root", node=node)
 
 
 @pytest.fixture(scope="module")

@@ -51,9 +51,7 @@ def with_framework(name: str):
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory) -> Cluster:
-    cluster = cluster_factory("examples")
-    cluster.asks = False  # the lines stand for themselves
-    cluster.up("--nodes", "3", "--gpus", "4", "--cpus", "16")
+    cluster = cluster_factory("examples", asks=False).up("--nodes", "3", "--gpus", "4", "--cpus", "16")  # the lines stand for themselves
     for name in [*PROGRAMS, *SCRIPTS]:
         cluster.write_home(name, (EXAMPLES / name).read_text())
     assert cluster.run(["ln", "-s", inside(TRAIN), f"{INSIDE}/etc/examples/ssh-by-srun", "."]).returncode == 0

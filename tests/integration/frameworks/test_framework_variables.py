@@ -3,25 +3,19 @@ themselves run in test_real_frameworks.py."""
 
 import os
 
-import pytest
+from harness import module_cluster
 
 FOUR = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
 AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")
 
 ASKED = {"SLURM_BOOTSTRAP": "on"}
 
-
-@pytest.fixture(scope="module")
-def site(cluster_factory):
-    cluster = cluster_factory("frameworks")
-    cluster.asks = False  # what a row has beside `srun` is on its line
-    return cluster.up("--nodes", "4", "--gpus", "4", "--cpus", "16")
+# What a row has beside `srun` is on its line.
+site = module_cluster("frameworks", "--nodes", "4", "--gpus", "4", "--cpus", "16", asks=False)
 
 
 def run(cluster, *command, env=None):
-    done = cluster.run(["timeout", "80", *command], timeout=120, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+    return cluster.succeed(["timeout", "80", *command], timeout=120, env=env)
 
 
 def values(site, expression, *options, env=None):

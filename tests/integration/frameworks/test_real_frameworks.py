@@ -68,9 +68,7 @@ def shown(line):
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    cluster = cluster_factory("real")
-    cluster.asks = False  # the lines stand for themselves
-    cluster.up("--nodes", "2", "--gpus", "4", "--cpus", "16")
+    cluster = cluster_factory("real", asks=False).up("--nodes", "2", "--gpus", "4", "--cpus", "16")  # the lines stand for themselves
     for path in [*PROGRAMS.glob("*.*"), *EXAMPLES.glob("train_*.*")]:
         cluster.write_home(path.name, path.read_text())
     (cluster.home / "ssh-by-srun").mkdir()

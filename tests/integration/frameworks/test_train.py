@@ -7,7 +7,7 @@ import pytest
 
 from built_files import BUILD, BUILT_INSIDE, TRAIN, built, inside
 from checks.pages import read_page
-from harness import REPOSITORY
+from harness import REPOSITORY, module_cluster
 
 # Sums of the same numbers in another order: with 1 to 32 ranks the losses were equal in all of the six digits printed.
 TOLERANCE = 2e-6
@@ -51,17 +51,11 @@ def one_process(train):
 
 
 def start(cluster, train, *srun, options=()):
-    done = cluster.run(["timeout", "60", "srun", *srun, train, *options], timeout=90)
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed(["timeout", "60", "srun", *srun, train, *options], timeout=90)
     return Training(done.stdout)
 
-
-@pytest.fixture(scope="module")
-def unasked_cluster(cluster_factory):
-    """As `scripts/cluster up` makes it, without an option, where no step asks."""
-    cluster = cluster_factory("unasked").up()
-    cluster.asks = False
-    return cluster
+# As `scripts/cluster up` makes it, without an option, where no step asks.
+unasked_cluster = module_cluster("unasked", asks=False)
 
 
 def test_the_line_as_it_is_written(unasked_cluster, train, one_process):
@@ -141,8 +135,7 @@ def test_the_example_of_the_manual_page(cluster, train, tmp_path):
     subprocess.run(words, check=True, cwd=tmp_path, timeout=60)
     path = cluster.write_home("example", "")
     (cluster.home / "example").write_bytes((tmp_path / "example").read_bytes())
-    done = cluster.run(["timeout", "30", "srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "2", path])
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed(["timeout", "30", "srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "2", path])
     said = done.stdout.splitlines()
     assert len(said) == 16 and len(set(said)) == 4  # every rank prints the same four lines
     assert {line.split(":")[0] for line in said} == {f"rank {rank}" for rank in range(4)}
@@ -173,8 +166,7 @@ def test_one_rank_without_a_gpu_moves_all_to_cpus(gpu_cluster, gpus, train):
     """The C++ example trains on the CPUs where one rank has no GPU"""
     last = len(gpus) - 1
     script = f"((SLURM_PROCID == {last})) && export CUDA_VISIBLE_DEVICES=; exec {train} --steps 5"
-    done = gpu_cluster.run(
+    done = gpu_cluster.succeed(
         ["timeout", "60", "srun", "--mpi=pmix", f"-n{len(gpus)}", f"--gres=gpu:{len(gpus)}", "bash", "-c", script],
         timeout=90)
-    assert done.returncode == 0, done.stderr
     assert Training(done.stdout).path.startswith("on CPUs") and f"rank {last} " in done.stdout.splitlines()[0]

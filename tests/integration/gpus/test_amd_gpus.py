@@ -5,16 +5,13 @@ import pytest
 from built_files import inside
 from communicator_steps import answers, run, whole
 from gpu_cases import OUR_MODES, basic_cases, placed
-from harness import Cluster
+from harness import Cluster, module_cluster
 from preload_steps import run_steps
 from test_gpus import ONE_NODE, Runner
 
 LISTS = "echo $SLURM_LOCALID HIP=${HIP_VISIBLE_DEVICES-} CUDA=${CUDA_VISIBLE_DEVICES-} ROCR=${ROCR_VISIBLE_DEVICES-} own=${BOOTSTRAP_GPU-}"
 
-
-@pytest.fixture(scope="module")
-def amd(cluster_factory) -> Cluster:
-    return cluster_factory("gpus-amd").up("--nodes", "1", "--gpus", "4", "--gpu-env", "amd")
+amd = module_cluster("gpus-amd", "--nodes", "1", "--gpus", "4", "--gpu-env", "amd")
 
 
 def lists(cluster: Cluster, variables: str, options: str) -> tuple[list[str], list[str]]:

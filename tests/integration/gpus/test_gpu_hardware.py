@@ -45,8 +45,7 @@ def gpu_cluster(cluster_factory, gpus):
 def run_tasks(cluster, *options):
     """What each task of a step sees, in order of rank."""
     script = cluster.write_home("gpu_task.py", TASK)
-    done = cluster.run(["srun", "-N1", *options, "/usr/bin/python3", script], timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed(["srun", "-N1", *options, "/usr/bin/python3", script], timeout=120)
     tasks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return sorted(tasks, key=lambda task: int(task["environment"]["RANK"])), done.stderr
 

@@ -76,8 +76,7 @@ def jax(gpus):
 @pytest.fixture(scope="module")
 def nodes(cluster_factory, gpus):
     """Two nodes with the plugin, where no step asks for it."""
-    cluster = cluster_factory("gpuworld").up("--nodes", "2", "--gpus", "real", "--cpus", str(2 * len(gpus)))
-    cluster.asks = False
+    cluster = cluster_factory("gpuworld", asks=False).up("--nodes", "2", "--gpus", "real", "--cpus", str(2 * len(gpus)))
     return cluster
 
 

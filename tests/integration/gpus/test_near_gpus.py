@@ -41,15 +41,13 @@ class Node:
         self.cluster, self.count = cluster, 0
 
     def change(self, script):
-        done = self.cluster.run(["sh", "-ec", script], user="root", node="node001")
-        assert done.returncode == 0, done
+        self.cluster.succeed(["sh", "-ec", script], user="root", node="node001")
 
     def run(self, *options, program=()):
         self.count += 1
         out = f"/home/alice/near/{self.count}"
         self.cluster.run(["mkdir", "-p", out])
-        done = self.cluster.run(["srun", "-N1", "--gres=gpu:4", *options, *(program or (PROBE, out, "gpus"))])
-        assert done.returncode == 0, done.stderr
+        done = self.cluster.succeed(["srun", "-N1", "--gres=gpu:4", *options, *(program or (PROBE, out, "gpus"))])
         reports = read_reports(Path(f"{self.cluster.state}{out}"))
         return sorted(reports, key=lambda report: int(report["SLURM_PROCID"])), done
 
@@ -144,9 +142,7 @@ KEEPS = "warning: keeps the cores of your --cpu-bind={}; use --force for those n
 
 
 def start_near(node, options, *near, program=("sh", "-c", KERNEL), **more):
-    done = node.cluster.run(["srun", "-N1", "--gres=gpu:4", *options.split(), COMMAND, "near", *near, *program], **more)
-    assert done.returncode == 0, done
-    return done
+    return node.cluster.succeed(["srun", "-N1", "--gres=gpu:4", *options.split(), COMMAND, "near", *near, *program], **more)
 
 
 @pytest.mark.parametrize("options, near, places, said", [

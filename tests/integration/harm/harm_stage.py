@@ -64,8 +64,7 @@ class Side:
         self.settings = (cluster.state / "etc" / "slurm.conf").read_text()
         for lane in range(LANES):
             nodes = f"node[{2 * lane + 1:03}-{2 * lane + 2:03}]"
-            made = cluster.run(["scontrol", "create", f"PartitionName=lane{lane}", f"Nodes={nodes}", "State=UP"], user="root")
-            assert made.returncode == 0, made.stderr
+            cluster.succeed(["scontrol", "create", f"PartitionName=lane{lane}", f"Nodes={nodes}", "State=UP"], user="root")
             self.settings += f"PartitionName=lane{lane} Nodes={nodes} State=UP\n"
 
     @classmethod
@@ -82,8 +81,7 @@ class Side:
 
     def set_up(self, settings: tuple[str, ...]) -> None:
         (self.cluster.state / "etc" / "slurm.conf").write_text(self.settings + "".join(f"{line}\n" for line in settings))
-        done = self.cluster.run(["scontrol", "reconfigure"], user="root")
-        assert done.returncode == 0, done.stderr
+        self.cluster.succeed(["scontrol", "reconfigure"], user="root")
 
     def play(self, case: Case, lane: int) -> Outcome:
         variables = {

@@ -33,9 +33,7 @@ def wanted(request):
 def sides(request, cluster_factory):
     """A cluster without our plugin and one with, unless --harm-with=nothing tries the suite itself."""
     off = Side(cluster_factory("harm-off").up("--no-plugin", *UP), "", "")
-    cluster = cluster_factory("harm-on")
-    cluster.asks = False
-    cluster.up(*UP)
+    cluster = cluster_factory("harm-on", asks=False).up(*UP)
     if request.config.getoption("--harm-with") == "nothing":
         return [off, Side(cluster, "", "")]
     return [off, Side(cluster, cluster.plugstack.strip(), "--bootstrap=off")]

@@ -10,10 +10,8 @@ import time
 from collections import Counter, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from built_files import program
-from harness import command_line, stop
+from harness import command_line, module_cluster, stop
 from load_watch import look, settled
 from port_steps import REFUSAL
 
@@ -52,10 +50,7 @@ Ended = namedtuple("Ended", "case seconds late stuck started")
 # A job stays in slurmctld's list for long enough to be asked for after its end, and not for ever.
 SIZE = ("--nodes", "4", "--cpus", "64", "--plugin-args", "when=always", "--set", "MinJobAge=60")
 
-
-@pytest.fixture(scope="module")
-def ends_cluster(cluster_factory):
-    return cluster_factory("ends").up(*SIZE)
+ends_cluster = module_cluster("ends", *SIZE)
 
 
 class NotStarted(Exception):
@@ -89,8 +84,7 @@ def wait_until(condition, seconds, pause=LOOK):
 
 def job_of(cluster, case):
     """Its number and its state; both are empty before srun has submitted it, and when slurmctld has forgotten it."""
-    listed = cluster.run(["squeue", "-h", "-t", "all", "-n", name_of(case), "-o", "%i %T"], timeout=30)
-    assert listed.returncode == 0, listed
+    listed = cluster.succeed(["squeue", "-h", "-t", "all", "-n", name_of(case), "-o", "%i %T"], timeout=30)
     return (listed.stdout.split() or ["", ""])[:2]
 
 
@@ -116,8 +110,7 @@ def interrupt(srun):
 
 def reach_time_limit(cluster, case, job):
     """Returns when slurmctld noticed."""
-    update = cluster.run(["scontrol", "update", f"JobId={job}", "EndTime=now+1seconds"], user="root")
-    assert update.returncode == 0, update.stderr
+    cluster.succeed(["scontrol", "update", f"JobId={job}", "EndTime=now+1seconds"], user="root")
     assert wait_until(lambda: job_of(cluster, case)[1] != "RUNNING", EVER), f"{case}: no time limit"
     return time.monotonic()
 

@@ -9,11 +9,9 @@ import time
 from collections import Counter, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from built_files import built, program
 from exchange_steps import DONE
-from harness import HAS_PMIX, since
+from harness import HAS_PMIX, module_cluster, since
 from load_watch import growth, look, settled
 from port_steps import REFUSAL, allocation, step_line
 from rank_values import ECHO, SHOW, wrong_values
@@ -34,10 +32,7 @@ Ended = namedtuple("Ended", "kind refusals trouble")
 # slurmctld forgets a job 2 s after its end: with 300 s, its default, it would grow with every job.
 SIZE = ("--nodes", str(NODES), "--cpus", "64", "--set", "MinJobAge=2")
 
-
-@pytest.fixture(scope="module")
-def load_cluster(cluster_factory):
-    return cluster_factory("load").up(*SIZE, "--plugin-args", "when=always")
+load_cluster = module_cluster("load", *SIZE, "--plugin-args", "when=always")
 
 
 def line_of(kind, job):

@@ -92,8 +92,7 @@ def test_further_ports_are_reserved_for_one_task_each(cluster, job):
     there = ["-w", "node[001-002]"]  # Slurm 26.05 takes other nodes of the job where those of an earlier step are still busy
 
     def ports_by_node(count, *options):
-        done = cluster.run([*step_line(job, 2, 4, *there, f"--bootstrap-ports={count}", *options), "python3", "-c", TASK_PORTS])
-        assert done.returncode == 0, done.stderr
+        done = cluster.succeed([*step_line(job, 2, 4, *there, f"--bootstrap-ports={count}", *options), "python3", "-c", TASK_PORTS])
         ports = {"node001": [], "node002": []}
         for line in done.stdout.splitlines():
             node, own, *others = line.split()
@@ -112,10 +111,8 @@ def test_further_ports_are_reserved_for_one_task_each(cluster, job):
 def test_the_port_is_free_again_as_soon_as_srun_has_ended(cluster, job):
     port = next(PORTS)
     for _ in range(10):
-        done = cluster.run([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
-        assert done.returncode == 0, done.stderr
-        plain = cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001")
-        assert plain.returncode == 0, plain.stderr
+        cluster.succeed([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
+        cluster.succeed(["python3", "-c", PLAIN_BIND, port], node="node001")
 
 
 def test_a_cancelled_step_gives_the_port_back(cluster, job):
@@ -125,8 +122,7 @@ def test_a_cancelled_step_gives_the_port_back(cluster, job):
         with background(cluster, line, node="head", ready=True):
             assert cluster.run(["python3", "-c", PLAIN_BIND, port], node="node001").returncode != 0
             cluster.run(["sh", "-c", f"scancel -s {signal} $(squeue -h -s -j {job} -o %i | grep -v batch)"])
-        done = cluster.run([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
-        assert done.returncode == 0, done.stderr
+        cluster.succeed([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
 
 
 # How many sockets the slurmstepd of a step has on this node, and what its first task has open.
@@ -165,8 +161,7 @@ def test_slurmstepd_holds_two_sockets_and_the_task_none(cluster, job):
 
 def test_pytorch_serves_its_store_on_the_reserved_port(cluster, job):
     line = [*step_line(job, 2, 3), "python3", f"{TESTS}/ports/port_peer.py", "torch"]
-    done = cluster.run(line, timeout=90)
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed(line, timeout=90)
     assert sorted(peer.word for peer in peers(done.stdout)) == ["joined", "joined", "served"]
 
 

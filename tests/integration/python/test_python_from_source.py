@@ -47,9 +47,8 @@ class User:
 
 @pytest.fixture(scope="module")
 def user(cluster_factory):
-    cluster = cluster_factory("source")
-    cluster.asks = False
-    user = User(cluster.up("--no-plugin", "--nodes", "2", "--gpus", "2", "--cpus", "8"))
+    cluster = cluster_factory("source", asks=False).up("--no-plugin", "--nodes", "2", "--gpus", "2", "--cpus", "8")
+    user = User(cluster)
     names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, check=True, text=True,
                            stdout=subprocess.PIPE).stdout.split()
     for name in names:

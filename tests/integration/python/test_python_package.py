@@ -41,15 +41,12 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(cluster_factory, wheel):
-    cluster = cluster_factory("python")
-    cluster.asks = False
-    cluster.up("--nodes", "2", "--gpus", "2", "--cpus", "8")
+    cluster = cluster_factory("python", asks=False).up("--nodes", "2", "--gpus", "2", "--cpus", "8")
     cluster.write_plugstack("")
     shutil.copy(wheel, cluster.home)
     (cluster.home / wheel.name).chmod(0o644)
     install = f"python3 -m venv --system-site-packages ~/venv && ~/venv/bin/pip install --quiet --no-index ~/{wheel.name}"
-    done = cluster.run(["bash", "-c", install], timeout=120)
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["bash", "-c", install], timeout=120)
     return cluster
 
 
@@ -104,8 +101,7 @@ def other_pythons(site, wheel):
         assert done.returncode == 0, done.stderr
         lines.append(f"{rank} /usr/bin/env PYTHONPATH=/home/alice/of/{version} {python} {PROGRAM}\n")
     programs = site.write_home("programs", "".join(lines))
-    done = site.run(["srun", f"-n{len(lines)}", "--multi-prog", programs], user="root")
-    assert done.returncode == 0, done.stderr
+    done = site.succeed(["srun", f"-n{len(lines)}", "--multi-prog", programs], user="root")
     return list(found), {line.split()[0]: line for line in done.stdout.splitlines()}
 
 

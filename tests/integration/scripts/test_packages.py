@@ -86,8 +86,7 @@ def cluster(cluster_factory, machine, tmp_path):
 
 def ranks(cluster, *options):
     """What each task has for RANK."""
-    done = cluster.run([*STEP, *options, *SHOW])
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed([*STEP, *options, *SHOW])
     tasks = sorted(line.split()[1:] for line in done.stdout.splitlines())
     assert [task[0] for task in tasks] == list("0123")
     return [task[1] for task in tasks]
@@ -197,8 +196,7 @@ CONFIGLESS = """own=$(cat /run/slurm/slurmd.pid) && kill $own && while kill -0 $
 def test_a_configless_node_has_the_plugin_by_its_name(cluster, machine, deb_packages):
     succeed(machine, ["apt-get", "install", "-y", *[deb_packages[name] for name in NAMES if "dev" not in name]])
     cluster.write_plugstack("optional spank_bootstrap.so\n")
-    done = cluster.run(["sh", "-c", CONFIGLESS], user="root", node="node001")
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["sh", "-c", CONFIGLESS], user="root", node="node001")
     cluster.run(["scontrol", "reconfigure"], user="root")
     assert ranks(cluster) == ALL
     done = cluster.run(["env", "-u", "SLURM_CONF", "slurm-bootstrap", "check", "--local"], node="node001")

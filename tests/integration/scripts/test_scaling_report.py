@@ -183,8 +183,7 @@ def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
 def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpus, sentence):
     out = f"allocated{gpus[0] if gpus else ''}"
     words = ["--out", out, "--steps", "4", "--models", "mlp", "--backends", "gloo,nccl", "--nodes", "1,2", "--tasks-per-node", "2,4"]
-    done = cluster.run(["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, *words], timeout=LIMIT)
-    assert done.returncode == 0, done.stderr
+    cluster.succeed(["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, *words], timeout=LIMIT)
     cells = cells_of(home(cluster) / out)
     assert cells["nccl-mlp-1x2"]["reason"].startswith(sentence)
     assert cells["gloo-mlp-1x2"]["status"] == "done"

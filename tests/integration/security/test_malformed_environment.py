@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness import slurm_prefix
+from harness import module_cluster, slurm_prefix
 from hostile_values import LONGEST, PATTERNS, value, variables_in_code
 from malformed_environments import RUN, Case, fixed, inside, mixed
 from port_steps import allocation
@@ -32,11 +32,7 @@ LOOK = ("/bin/sh", "-c", 'read -r name <"/proc/$PPID/comm"; /usr/bin/grep -h ^Vm
         '/usr/bin/cut -d" " -f14,15 "/proc/$PPID/stat"; echo "RANK ${RANK:-none} $name"')  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    cluster = cluster_factory("malformed")
-    cluster.asks = False
-    return cluster.up("--cpus", "64", "--gpus", "2", "--plugin-args", "when=always")
+cluster = module_cluster("malformed", "--cpus", "64", "--gpus", "2", "--plugin-args", "when=always", asks=False)
 
 
 @pytest.fixture(scope="module", params=["optional", "required"])

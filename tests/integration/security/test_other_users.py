@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from built_files import double, program
-from harness import TESTS, everything_below, needs_pmix
+from harness import TESTS, everything_below, module_cluster, needs_pmix
 from port_steps import background, in_node
 
 ROUNDS, ROUNDS_IN_FULL = 6, 50
@@ -70,14 +70,11 @@ def has_stalled(end):
 
 def tried(cluster, user, attempts, doors, known, **env):
     line = [*OTHER_USER, attempts, *doors]
-    done = cluster.run(line, user=user, node="node001", env=env, stdin=json.dumps(known), timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = cluster.succeed(line, user=user, node="node001", env=env, stdin=json.dumps(known), timeout=120)
     return Counter(json.loads(done.stdout))
 
 
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    return cluster_factory("other-users").up("--nodes", "1", "--cpus", "256", "--no-plugin")
+cluster = module_cluster("other-users", "--nodes", "1", "--cpus", "256", "--no-plugin")
 
 
 def test_another_user_is_refused(cluster, request, figure):

@@ -10,7 +10,7 @@ import pytest
 
 from built_files import program
 from communicator_steps import answers, failures, run, whole
-from harness import TESTS
+from harness import TESTS, module_cluster
 from port_steps import background
 
 DEADLINE_MS = 4000
@@ -23,10 +23,7 @@ WAIT = "all ranks of the communicator wait in ncclCommInitRank: they cannot reac
 # The last rank comes late: until then the ports of the others are open, as the id was made before.
 LATE = ("sh", "-c", '[ $SLURM_PROCID != 7 ] || sleep 1.5; exec "$@"', "sh")
 
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    return cluster_factory("rogues").up("--nodes", "2", "--cpus", "16", "--gpus", "4", "--no-plugin")
+cluster = module_cluster("rogues", "--nodes", "2", "--cpus", "16", "--gpus", "4", "--no-plugin")
 
 
 def communicate(cluster, way=None, when=(), **more):

@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 
 from built_files import program
-from harness import everything_below, wait_for
+from harness import everything_below, module_cluster, wait_for
 
 LIBNCCL = next((path for path in ("/usr/local/cuda/lib/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
                                   "/usr/lib/x86_64-linux-gnu/libnccl.so.2") if os.path.exists(path)), None)
 
-
-@pytest.fixture(scope="module")
-def secret_cluster(cluster_factory):
-    return cluster_factory("secret").up("--nodes", "2", "--cpus", "8", "--no-plugin", "--set", "SlurmdDebug=debug3")
+secret_cluster = module_cluster("secret", "--nodes", "2", "--cpus", "8", "--no-plugin", "--set", "SlurmdDebug=debug3")
 
 
 def content(path):

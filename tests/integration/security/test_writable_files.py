@@ -9,15 +9,13 @@ import shutil
 import pytest
 
 from built_files import LIBRARY, PLUGIN, built, inside
+from harness import module_cluster
 
 REASON = "users other than its owner can write to it; forbid that with chmod go-w"
 MODES = {"group": 0o775, "world": 0o757}
 SHOW = ["sh", "-c", 'echo "$SLURM_PROCID preload=$LD_PRELOAD"']
 
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory):
-    return cluster_factory("writable").up("--nodes", "1", "--gpus", "4", "--no-plugin")
+cluster = module_cluster("writable", "--nodes", "1", "--gpus", "4", "--no-plugin")
 
 
 @pytest.fixture

@@ -127,10 +127,15 @@ class Cluster(LocalCluster):
         while super().run(["squeue", "-h", "-t", "CG"], user="root").stdout and time.monotonic() < deadline:
             time.sleep(0.05)
 
+    def succeed(self, *arguments, **options):
+        """As run(), for what the test needs."""
+        done = self.run(*arguments, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
     def allocate(self, *options):
         """The id of a job that holds resources for steps from elsewhere, until scancel."""
-        done = self.run(["salloc", "--no-shell", *options])
-        assert done.returncode == 0, done.stderr
+        done = self.succeed(["salloc", "--no-shell", *options])
         return re.search(r"Granted job allocation (\d+)", done.stderr).group(1)
 
     @property
@@ -201,6 +206,16 @@ class Cluster(LocalCluster):
             if process_namespaces(pid) & set(namespaces) or f"{self.state}".encode() in command_line(pid):
                 found.append(f"process {pid} {command_line(pid)!r}")
         return found
+
+
+def module_cluster(label, *options, asks=True):
+    """The fixture `cluster` of a file of tests."""
+
+    @pytest.fixture(scope="module")
+    def cluster(cluster_factory):
+        return cluster_factory(label, asks).up(*options)
+
+    return cluster
 
 
 def process_namespaces(pid):

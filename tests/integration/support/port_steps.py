@@ -74,6 +74,4 @@ def background(cluster, arguments, user="alice", node="node001", ready=False):
 
 def in_node(cluster, script, node="node001"):
     """Runs a shell script as root and returns what it printed."""
-    done = cluster.run(["sh", "-c", script], user="root", node=node)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return cluster.succeed(["sh", "-c", script], user="root", node=node).stdout
