@@ -218,59 +218,29 @@ FAULT(int, socket, (int domain, int type, int protocol), (domain, type, protocol
 FAULT(int, unsetenv, (const char* name), (name), WITH(EINVAL, -1))
 FAULT(ssize_t, write, (int file, const void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 
-// Those with more arguments than their type has. All that could be there are passed on, as the kernel takes them.
-int open(const char* path, int flags, ...) {
-  static int place;
-  static int (*real)(const char*, int, ...);
-  va_list rest;
-  va_start(rest, flags);
-  const unsigned mode = va_arg(rest, unsigned);
-  va_end(rest);
-  if (is_to_fail(&place, "open", __builtin_return_address(0))) WITH(EMFILE, -1);
-  if (real == NULL) *(void**)&real = next("open");
-  return real(path, flags, mode);
-}
-
-int fcntl(int file, int command, ...) {
-  static int place;
-  static int (*real)(int, int, ...);
-  va_list rest;
-  va_start(rest, command);
-  const long value = va_arg(rest, long);
-  va_end(rest);
-  if (is_to_fail(&place, "fcntl", __builtin_return_address(0))) {
-    errno = EMFILE;
-    return -1;
+// The same of a function with more arguments than its type has: those behind `last`, each a `word`. All that could be
+// there are passed on, as the kernel takes them.
+#define FAULT_OF_MANY(type, function, parameters, last, word, arguments, failure) \
+  type function parameters {                                                      \
+    static int place;                                                             \
+    static type(*real) parameters;                                                \
+    word words[6];                                                                \
+    va_list rest;                                                                 \
+    va_start(rest, last);                                                         \
+    for (int i = 0; i < 6; ++i) words[i] = va_arg(rest, word);                    \
+    va_end(rest);                                                                 \
+    if (is_to_fail(&place, #function, __builtin_return_address(0))) {             \
+      failure;                                                                    \
+    }                                                                             \
+    if (real == NULL) *(void**)&real = next(#function);                           \
+    return real arguments;                                                        \
   }
-  if (real == NULL) *(void**)&real = next("fcntl");
-  return real(file, command, value);
-}
-
-long syscall(long number, ...) {
-  static int place;
-  static long (*real)(long, ...);
-  long words[6];
-  va_list rest;
-  va_start(rest, number);
-  for (int i = 0; i < 6; ++i) words[i] = va_arg(rest, long);
-  va_end(rest);
-  if (is_to_fail(&place, "syscall", __builtin_return_address(0))) WITH(ENOSYS, -1);
-  if (real == NULL) *(void**)&real = next("syscall");
-  return real(number, words[0], words[1], words[2], words[3], words[4], words[5]);
-}
-
-spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...) {
-  static int place;
-  static spank_err_t (*real)(spank_t, spank_item_t, ...);
-  void* words[3];
-  va_list rest;
-  va_start(rest, item);
-  for (int i = 0; i < 3; ++i) words[i] = va_arg(rest, void*);
-  va_end(rest);
-  if (is_to_fail(&place, "spank_get_item", __builtin_return_address(0))) return ESPANK_ERROR;
-  if (real == NULL) *(void**)&real = next("spank_get_item");
-  return real(spank, item, words[0], words[1], words[2]);
-}
+FAULT_OF_MANY(int, open, (const char* path, int flags, ...), flags, unsigned, (path, flags, words[0]), WITH(EMFILE, -1))
+FAULT_OF_MANY(int, fcntl, (int file, int command, ...), command, long, (file, command, words[0]), WITH(EMFILE, -1))
+FAULT_OF_MANY(long, syscall, (long number, ...), number, long,
+              (number, words[0], words[1], words[2], words[3], words[4], words[5]), WITH(ENOSYS, -1))
+FAULT_OF_MANY(spank_err_t, spank_get_item, (spank_t spank, spank_item_t item, ...), item, void*,
+              (spank, item, words[0], words[1], words[2]), return ESPANK_ERROR)
 
 // What Slurm calls in place of each hook, so that it is known which one runs.
 static int (*real_hooks[kHooks])(spank_t, int, char**);

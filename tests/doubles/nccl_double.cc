@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -157,25 +158,15 @@ NCCL_DOUBLE_API ncclResult_t ncclAllReduce(const void* from, void* to, size_t co
 }
 
 NCCL_DOUBLE_API const char* ncclGetErrorString(ncclResult_t result) {
-  switch (result) {
-    case ncclSuccess:
-      return "no error";
-    case ncclUnhandledCudaError:
-      return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
-    case ncclSystemError:
-      return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
-    case ncclInternalError:
-      return "internal error - please report this issue to the NCCL developers";
-    case ncclInvalidArgument:
-      return "invalid argument (run with NCCL_DEBUG=WARN for details)";
-    case ncclInvalidUsage:
-      return "invalid usage (run with NCCL_DEBUG=WARN for details)";
-    case ncclRemoteError:
-      return "remote process exited or there was a network error";
-    case ncclInProgress:
-      return "NCCL operation in progress";
-  }
-  return "unknown result code";
+  constexpr const char* kTexts[] = {"no error",
+                                    "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+                                    "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+                                    "internal error - please report this issue to the NCCL developers",
+                                    "invalid argument (run with NCCL_DEBUG=WARN for details)",
+                                    "invalid usage (run with NCCL_DEBUG=WARN for details)",
+                                    "remote process exited or there was a network error",
+                                    "NCCL operation in progress"};
+  return result < std::size(kTexts) ? kTexts[result] : "unknown result code";
 }
 
 NCCL_DOUBLE_API const char* ncclGetLastError(ncclComm_t) { return nccl_double::last_error(); }
