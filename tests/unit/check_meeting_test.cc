@@ -95,14 +95,8 @@ bool is_closed(const CheckConnection& connection) {
   return count == 0 || errno == ECONNRESET;
 }
 
-template <class Body>
-void with_own_network(Body body) {
-  const auto skipped = in_own_network(body);
-  if (!skipped.empty()) GTEST_SKIP() << skipped;
-}
-
 TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
-  with_own_network([] {
+  in_own_network([] {
     ListeningServer zero(4);
     std::vector<std::string> verdicts(4);
     std::vector<std::thread> ranks;
@@ -130,7 +124,7 @@ TEST(CheckServer, ReceivesAllReportsAndSendsTheVerdict) {
 
 // Rank 1 reports its exchange, rank 2 disconnects, and rank 3 sends nothing.
 TEST(CheckServer, WaitsForTheExchangeOfRanksThatAreStillConnected) {
-  with_own_network([] {
+  in_own_network([] {
     ListeningServer zero(4);
     std::vector<CheckConnection> ranks;
     for (const Rank rank : {0U, 1U, 2U, 3U}) ranks.push_back(sent({hello(rank), report_line(rank)}));
@@ -154,7 +148,7 @@ TEST(CheckServer, WaitsForTheExchangeOfRanksThatAreStillConnected) {
 }
 
 TEST(CheckServer, OtherLinesAreRejected) {
-  with_own_network([] {
+  in_own_network([] {
     ListeningServer zero(4);
     const std::vector<std::vector<std::string>> strange{
         {"GET / HTTP/1.1\r\n\r\n"},
@@ -188,7 +182,7 @@ TEST(CheckServer, OtherLinesAreRejected) {
 }
 
 TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
-  with_own_network([] {
+  in_own_network([] {
     ListeningServer zero(2);
     const auto own = sent({hello(0), report_line(0)});
     auto other = sent({hello(1, kTag, "9.0.0"), "report what only 9.0.0 can read"});
@@ -202,7 +196,7 @@ TEST(CheckServer, ARankOfAnotherVersionIsNamedAndReceivesTheVerdict) {
 }
 
 TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
-  with_own_network([] {
+  in_own_network([] {
     ListeningServer zero(2);
     std::vector<CheckConnection> crowd;
     for (int i = 0; i < 300; ++i) crowd.push_back(connected());
@@ -220,7 +214,7 @@ TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
 
 // A turn reads what the ranks have sent after some connections, and ends at the deadline, also where more are there.
 TEST(CheckServer, ATurnTakesSomeOfACrowd) {
-  with_own_network([] {
+  in_own_network([] {
     ListeningServer zero(1);
     std::vector<CheckConnection> crowd;
     for (int i = 0; i < 300; ++i) crowd.push_back(connected());
@@ -232,7 +226,7 @@ TEST(CheckServer, ATurnTakesSomeOfACrowd) {
 }
 
 TEST(CheckServer, TheSidePortMayBeTheStepsPort) {
-  with_own_network([] {
+  in_own_network([] {
     auto findings = ListeningServer::findings_of(2);
     CheckServer server(findings);
     EXPECT_TRUE(server.listen(side_port(kStep)));
@@ -241,10 +235,8 @@ TEST(CheckServer, TheSidePortMayBeTheStepsPort) {
 }
 
 TEST(CheckServer, ATakenPortIsReportedAndASidePortLeadsIn) {
-  with_own_network([] {
-    TestSocket other(Family::kDual);
-    ASSERT_EQ(other.bind("::", kPort), 0);
-    ASSERT_EQ(other.listen(), 0);  // accepts, and sends nothing
+  in_own_network([] {
+    const auto other = TestSocket::listener(Family::kDual, "::", kPort);  // accepts, and sends nothing
     ListeningServer zero(2);
     EXPECT_EQ(zero.findings.port_trouble, "another program uses it");
     std::string verdict;
@@ -262,7 +254,7 @@ TEST(CheckServer, ATakenPortIsReportedAndASidePortLeadsIn) {
 }
 
 TEST(CheckClient, WaitsForARankZeroThatStartsLater) {
-  with_own_network([] {
+  in_own_network([] {
     std::string verdict;
     std::thread rank([&] {
       const auto way = visit(1, verdict);
@@ -281,7 +273,7 @@ TEST(CheckClient, WaitsForARankZeroThatStartsLater) {
 
 // A program that accepts connections and sends noise, or nothing.
 TEST(CheckClient, OtherServersAreNotRankZero) {
-  with_own_network([] {
+  in_own_network([] {
     EXPECT_EQ(why_not_found(400), "Connection refused (127.0.0.1)");
     const auto server = listen_on(kPort, true);
     ASSERT_TRUE(server.is_open());
@@ -305,7 +297,7 @@ TEST(CheckClient, OtherServersAreNotRankZero) {
 
 TEST(CheckServer, TheLimitOfOpenFilesIsRaisedAndPutBack) {
   in_child([] {
-    with_own_network([] {
+    in_own_network([] {
       rlimit limit{.rlim_cur = 80, .rlim_max = 200};
       ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
       {

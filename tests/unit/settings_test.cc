@@ -100,12 +100,10 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
   EXPECT_EQ(write_settings({}), "");
   EXPECT_EQ(*read_settings(""), Settings{});
   Settings settings;
-  ASSERT_TRUE(apply_site_argument(settings, "when=always"));
-  ASSERT_TRUE(apply_site_argument(settings, "partitions=gpu,debug"));
-  ASSERT_TRUE(apply_site_argument(settings, "launchers=farm,our.farm"));
-  ASSERT_TRUE(apply_site_argument(settings, "trainers=train_it.sh"));
-  ASSERT_TRUE(apply_site_argument(settings, "port_range=5000-6000"));
-  ASSERT_TRUE(apply_site_argument(settings, "gpu=narrow"));
+  for (const auto* argument : {"when=always", "partitions=gpu,debug", "launchers=farm,our.farm", "trainers=train_it.sh",
+                               "port_range=5000-6000", "gpu=narrow"}) {
+    ASSERT_TRUE(apply_site_argument(settings, argument)) << argument;
+  }
   ASSERT_TRUE(apply_environment(settings, environment_of({{"SLURM_BOOTSTRAP_ADDR", "%h-ib0"},
                                                           {"SLURM_BOOTSTRAP_CLAIM", "off"},
                                                           {"SLURM_BOOTSTRAP_GPU", "first"},

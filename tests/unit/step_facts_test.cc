@@ -57,13 +57,9 @@ TEST(StepFacts, SrunsLayoutIsPreferred) {
   ASSERT_TRUE(facts) << facts.error().message;
   EXPECT_EQ(facts->layout.host_of(0), "node002");
   EXPECT_EQ(facts->layout_source, LayoutSource::kStepLayout);
-}
-
-TEST(StepFacts, ALayoutOfAnotherStepIsIgnored) {
-  auto environment = with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0"}});
-  const auto facts = read_task_facts(environment);
-  ASSERT_TRUE(facts);
-  EXPECT_EQ(facts->layout.host_of(0), "node001");
+  const auto others = read_task_facts(with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0"}}));
+  ASSERT_TRUE(others);
+  EXPECT_EQ(others->layout.host_of(0), "node001") << "that of another step";
 }
 
 TEST(StepFacts, WithoutSrunsLayoutTheOrderThatFitsIsFound) {

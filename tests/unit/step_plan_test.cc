@@ -233,15 +233,6 @@ TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
   EXPECT_EQ(plan_of(nonsense).port(), 20444) << "replaced: it is no port";
 }
 
-TEST(StepPlan, IsSmallAtAnySize) {
-  const auto environment = step_of("node[00001-12500]", "8(x12500)", 100000, "node00001");
-  std::size_t bytes = 0;
-  const auto plan = plan_of(environment);
-  for (const auto& planned : plan.variables) bytes += planned.name.size() + planned.value.size() + 2;
-  EXPECT_LE(plan.variables.size(), 40U);
-  EXPECT_LE(bytes, 4096U);
-}
-
 TEST(StepPlan, ALongLayoutIsNotLeftInTheTasks) {
   auto environment = step_of("n[1-600]", "1(x600)", 600, "n600");
   std::string map;

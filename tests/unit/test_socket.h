@@ -3,6 +3,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,6 +29,14 @@ class TestSocket {
   TestSocket& operator=(TestSocket&&) = delete;
   ~TestSocket() {
     if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  static TestSocket listener(Family family, const char* address, std::uint16_t port, bool reuses = false) {
+    TestSocket socket(family);
+    if (reuses) socket.reuse_address();
+    EXPECT_EQ(socket.bind(address, port), 0) << address;
+    EXPECT_EQ(socket.listen(), 0) << address;
+    return socket;
   }
 
   bool is_open() const { return descriptor_ >= 0; }
