@@ -166,8 +166,7 @@ TEST(Options, OfEveryHeader) {
   EXPECT_EQ(read(nullptr)->device, -1) << "the default";
 
   const bootstrap_comm_options_t older{offsetof(bootstrap_comm_options_t, roots), 1234, 77, 88, 99, nullptr};
-  const auto options = read(&older);
-  ASSERT_TRUE(options);
+  const auto options = succeeded(read(&older));
   EXPECT_EQ(options->timeout_ms, 1234);
   EXPECT_EQ(options->roots, 0);
   EXPECT_EQ(options->device, -1);

@@ -22,8 +22,7 @@ Environment set_up(int rank) {
 }
 
 TEST(CheckSelf, IsTheRankWithItsPlan) {
-  const auto self = look_at_self(set_up(3));
-  ASSERT_TRUE(self);
+  const auto self = succeeded(look_at_self(set_up(3)));
   const auto& report = self->report;
   EXPECT_EQ(step_tag(self->facts.id), "12.0.0");
   EXPECT_EQ(report.rank, 3U);
@@ -47,12 +46,10 @@ TEST(CheckSelf, RanksAgreeExactlyWhenTheirStepsDo) {
 TEST(CheckSelf, ReportsTheValuesThatTheProgramSees) {
   auto environment = set_up(2);
   environment.set("MASTER_PORT", "29999");
-  auto self = look_at_self(environment);
-  ASSERT_TRUE(self);
+  auto self = succeeded(look_at_self(environment));
   EXPECT_EQ(self->report.port, 29999);
   environment.set("MASTER_PORT", "many");
-  self = look_at_self(environment);
-  ASSERT_TRUE(self);
+  self = succeeded(look_at_self(environment));
   EXPECT_EQ(self->report.port, 0);
   EXPECT_EQ(self->report.plan_trouble, "MASTER_PORT is \"many\", which is no port");
 }

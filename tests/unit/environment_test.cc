@@ -149,8 +149,7 @@ TEST(KnownVariables, AreNamedInOneWarningOfThePlan) {
   auto environment = two_by_two();
   EXPECT_EQ(describe_refused(environment), "");
   environment.refuse("SLURM_STEP_RESV_PORTS");
-  const auto plan = plan_step(*read_task_facts(environment), {});
-  ASSERT_TRUE(plan);
+  const auto plan = succeeded(plan_step(*read_task_facts(environment), {}));
   ASSERT_EQ(plan->warnings.size(), 1U);
   EXPECT_EQ(plan->warnings[0],
             "ignored SLURM_STEP_RESV_PORTS (limit: 8192 bytes, 1024 entries) from the environment of the step, because "

@@ -245,8 +245,7 @@ TEST(Frameworks, TheTaskItselfSeesWhatSlurmstepdSet) {
   facts.meeting.ours = "10.1.0.1";
   facts.routes = {{"eth0", *parse_ip_prefix("10.1.0.0/16"), 0, true}};
   const auto plan = plan_with_cores(facts, {}, 6, 16, 1);
-  const auto task = read_own_plan(applied(plan, environment));
-  ASSERT_TRUE(task);
+  const auto task = succeeded(read_own_plan(applied(plan, environment)));
   EXPECT_TRUE(task->differences.empty()) << task->differences.front();
   EXPECT_EQ(value(task->task.variables, "OMP_NUM_THREADS"), "6");
   EXPECT_EQ(value(task->task.variables, "GLOO_SOCKET_IFNAME"), "eth0");
@@ -381,8 +380,7 @@ TEST(TaskPorts, RefuseOnlyAStepThatAsksOnItsOwnLine) {
       "SLURM_BOOTSTRAP_PORTS=5: 2 tasks on a node need 10 ports, and there are 9; use a lower number, or a larger "
       "--bootstrap-port-range");
   facts.decision = unasked(SetUp::kWorld);
-  const auto plan = make_plan(facts, settings);
-  ASSERT_TRUE(plan);
+  const auto plan = succeeded(make_plan(facts, settings));
   EXPECT_EQ(value(*plan, "BOOTSTRAP_PORTS"), "-");
   EXPECT_EQ(plan->warnings.size(), 1U);
   settings.port_range.value = {20000, 20013};

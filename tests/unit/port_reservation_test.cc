@@ -66,8 +66,7 @@ TEST(PortReservation, LetsServersInThatReuseAddresses) {
   for (const auto& server : kServers) {
     SCOPED_TRACE(describe(server, true));
     const auto port = unused_port();
-    const auto reservation = reserve_port(port);
-    ASSERT_TRUE(reservation);
+    const auto reservation = succeeded(reserve_port(port));
     const bool is_ipv4 = std::string_view(server.address).find('.') != std::string_view::npos;
     const auto* const address = is_ipv4 ? "127.0.0.1" : "::1";
     TestSocket client(is_ipv4 ? Family::kIpv4 : Family::kIpv6);
@@ -83,8 +82,7 @@ TEST(PortReservation, LetsServersInThatReuseAddresses) {
 TEST(PortReservation, KeepsServersOutThatDoNotReuseAddresses) {
   for (const auto& server : kServers) {
     const auto port = unused_port();
-    const auto reservation = reserve_port(port);
-    ASSERT_TRUE(reservation);
+    const auto reservation = succeeded(reserve_port(port));
     EXPECT_EQ(TestSocket(server.family).bind(server.address, port), EADDRINUSE) << describe(server, false);
   }
 }
@@ -160,8 +158,7 @@ TEST(PortReservation, RefusesAListenerBesideTimeWait) {
 TEST(PortReservation, EndsWithItsDescriptor) {
   const auto port = unused_port();
   {
-    const auto taken = reserve_port(port);
-    ASSERT_TRUE(taken) << taken.error().message;
+    const auto taken = succeeded(reserve_port(port));
     EXPECT_EQ(port_refusal(port), kInUse);
     EXPECT_EQ(port_refusal(port), kInUse) << "the refused reservation weakened the first";
   }
@@ -181,8 +178,7 @@ TEST(PortReservation, IsOneDescriptorThatNoProgramInherits) {
     const auto port = unused_port();
     if (after_time_wait) leave_time_wait(port, Family::kIpv4, "127.0.0.1");
     const auto before = open_descriptors();
-    const auto reservation = reserve_port(port);
-    ASSERT_TRUE(reservation);
+    const auto reservation = succeeded(reserve_port(port));
     std::vector<int> added;
     for (const auto descriptor : open_descriptors()) {
       if (!before.contains(descriptor)) added.push_back(descriptor);

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "known_layout.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -79,8 +80,7 @@ TEST(Layout, RandomLayoutsFollowTheDefinitions) {
       map.insert(map.end(), counts[node], node);
     }
     if (round % 2 == 0) std::shuffle(map.begin(), map.end(), random);
-    const auto layout = Layout::make({component("n[01-0" + std::to_string(node_count) + "]", counts, map)});
-    ASSERT_TRUE(layout);
+    const auto layout = succeeded(Layout::make({component("n[01-0" + std::to_string(node_count) + "]", counts, map)}));
     std::vector<std::string> hosts;
     for (const auto node : map) hosts.push_back("n0" + std::to_string(node + 1));
     check_against_definitions(*layout, hosts);
@@ -88,8 +88,7 @@ TEST(Layout, RandomLayoutsFollowTheDefinitions) {
 }
 
 TEST(Layout, ComponentsMayShareAHost) {
-  const auto layout = Layout::make({component("b,a", {1, 2}, {1, 0, 1}), component("c,a", {1, 1}, {0, 1})});
-  ASSERT_TRUE(layout);
+  const auto layout = succeeded(Layout::make({component("b,a", {1, 2}, {1, 0, 1}), component("c,a", {1, 1}, {0, 1})}));
   check_against_definitions(*layout, {"a", "b", "a", "c", "a"});
   EXPECT_EQ(layout->node_count(), 3U);
 }
@@ -101,8 +100,7 @@ TEST(Layout, RefusesContradictions) {
 
 TEST(Layout, TwelveThousandNodesTakeNoTime) {
   const std::vector<std::uint32_t> counts(12500, 8);
-  const auto layout = Layout::make({component("node[00001-12500]", counts, deal_cyclic(counts))});
-  ASSERT_TRUE(layout);
+  const auto layout = succeeded(Layout::make({component("node[00001-12500]", counts, deal_cyclic(counts))}));
   EXPECT_EQ(layout->size(), 100000U);
   EXPECT_EQ(layout->place(99999).node_rank, 12499U);
   EXPECT_EQ(layout->place(99999).cross_size, 12500U);

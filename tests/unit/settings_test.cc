@@ -116,8 +116,7 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
             "option:port=2000 site:port_range=5000-6000 "
             "environment:master_addr=%h-ib0 environment:claim=off environment:gpu=first environment:gpu_share=on "
             "environment:cpu=near");
-  const auto read = read_settings(text);
-  ASSERT_TRUE(read);
+  const auto read = succeeded(read_settings(text));
   EXPECT_EQ(*read, settings);
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/util/text.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -29,8 +30,7 @@ TEST(LayoutText, NamesTheUsualOrders) {
 TEST(LayoutText, ComponentsCarryTheirOwn) {
   const auto text = write_layout(43, 0, {{43, "n[1-2]", {2, 2}, deal_block({2, 2})}, {44, "n3", {1}, {0}}});
   EXPECT_EQ(*text, "43.0/43;n[1-2];2x2;block/44;n3;1;block");
-  const auto read = read_layout(*text, *parse_host_list("n[1-3]"), {2, 2, 1});
-  ASSERT_TRUE(read);
+  const auto read = succeeded(read_layout(*text, *parse_host_list("n[1-3]"), {2, 2, 1}));
   EXPECT_EQ(read->component_jobs, Counts({43, 44}));
   EXPECT_EQ(read->components[1].nodes.at(0), "n3");
 }
@@ -39,8 +39,7 @@ TEST(LayoutText, CarriesTheAddressOfMasterAddr) {
   const std::vector<ComponentText> components{{43, "n1", {1}, {0}}, {44, "n2", {1}, {0}}};
   const auto text = *write_layout(43, 0, components, {"10.0.0.1", {}, {}});
   EXPECT_EQ(text, "43.0/43;n1;1;block/44;n2;1;block@10.0.0.1");
-  const auto read = read_layout(text, *parse_host_list("n[1-2]"), {1, 1});
-  ASSERT_TRUE(read);
+  const auto read = succeeded(read_layout(text, *parse_host_list("n[1-2]"), {1, 1}));
   EXPECT_EQ(read->meeting.ours, "10.0.0.1");
   EXPECT_EQ(read->component_jobs, Counts({43, 44}));
 }
@@ -71,9 +70,8 @@ TEST(LayoutText, ComesBackTheSame) {
     for (auto& count : counts) count = static_cast<std::uint32_t>(1 + random() % 4);
     auto map = deal_plane(counts, static_cast<std::uint32_t>(1 + random() % 4));
     if (round % 3 == 0) std::shuffle(map.begin(), map.end(), random);
-    const auto read =
-        read_layout(write(counts, map), *parse_host_list("n[1-" + std::to_string(counts.size()) + "]"), counts);
-    ASSERT_TRUE(read) << read.error().message;
+    const auto read = succeeded(
+        read_layout(write(counts, map), *parse_host_list("n[1-" + std::to_string(counts.size()) + "]"), counts));
     EXPECT_EQ(read->job, 12U);
     EXPECT_EQ(read->step, 3U);
     EXPECT_EQ(read->components.at(0).node_of_rank, map);

@@ -1,15 +1,27 @@
-// Environments of imaginary steps, as Slurm would set them.
+// Environments of imaginary steps, as Slurm would set them, and what is made of them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <initializer_list>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "core/util/environment.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
+
+// The result of a call that must succeed. Where it has not, the test fails in the line of the call, and ends.
+template <class Value>
+Result<Value> succeeded(Result<Value> result, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (result) return result;
+  ADD_FAILURE_AT(file, line) << result.error().message;
+  throw std::runtime_error(result.error().message);
+}
 
 inline Environment environment_of(std::initializer_list<std::pair<const char*, std::string>> values) {
   Environment environment;

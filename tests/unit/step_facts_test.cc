@@ -39,8 +39,7 @@ LocalTasks tasks_on_n1(std::vector<Rank> ranks, std::uint32_t job) {
 }
 
 TEST(StepFacts, OfATask) {
-  const auto facts = read_task_facts(two_by_two(2));
-  ASSERT_TRUE(facts) << facts.error().message;
+  const auto facts = succeeded(read_task_facts(two_by_two(2)));
   EXPECT_EQ(facts->id, (StepId{12, 0, 0}));
   EXPECT_EQ(facts->layout.size(), 4U);
   EXPECT_EQ(facts->layout.place(2).local_rank, 0U);
@@ -53,20 +52,17 @@ TEST(StepFacts, OfATask) {
 TEST(StepFacts, SrunsLayoutIsPreferred) {
   auto environment =
       with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "12.0/map:1,0,1,0"}, {"SLURMD_NODENAME", "node002"}});
-  const auto facts = read_task_facts(environment);
-  ASSERT_TRUE(facts) << facts.error().message;
+  const auto facts = succeeded(read_task_facts(environment));
   EXPECT_EQ(facts->layout.host_of(0), "node002");
   EXPECT_EQ(facts->layout_source, LayoutSource::kStepLayout);
-  const auto others = read_task_facts(with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0"}}));
-  ASSERT_TRUE(others);
+  const auto others = succeeded(read_task_facts(with(two_by_two(0), {{"SLURM_BOOTSTRAP_LAYOUT", "11.0/map:1,0,1,0"}})));
   EXPECT_EQ(others->layout.host_of(0), "node001") << "that of another step";
 }
 
 TEST(StepFacts, WithoutSrunsLayoutTheOrderThatFitsIsFound) {
   auto environment = two_by_two(1);
   environment.set("SLURMD_NODENAME", "node002");  // rank 1 on the second node: cyclic
-  const auto facts = read_task_facts(environment);
-  ASSERT_TRUE(facts) << facts.error().message;
+  const auto facts = succeeded(read_task_facts(environment));
   EXPECT_EQ(facts->layout.host_of(1), "node002");
   EXPECT_EQ(facts->layout.host_of(2), "node001");
 }
@@ -77,8 +73,7 @@ TEST(StepFacts, TheLocalIdSettlesTheOrder) {
                                           {"SLURM_STEP_NUM_TASKS", "6"},
                                           {"SLURMD_NODENAME", "node001"},
                                           {"SLURM_LOCALID", "1"}});
-  const auto facts = read_task_facts(environment);
-  ASSERT_TRUE(facts) << facts.error().message;
+  const auto facts = succeeded(read_task_facts(environment));
   EXPECT_EQ(facts->layout.place(2).local_rank, 1U);
 }
 
@@ -114,8 +109,7 @@ TEST(StepFacts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
   auto environment = with(two_by_two(), {{"SLURM_STEP_NODELIST", "n[1-3]"},
                                          {"SLURM_STEP_TASKS_PER_NODE", "2,1,1"},
                                          {"SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n3;1;block/13;n[1-2];2,1;cyclic"}});
-  const auto facts = read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 2}, 13));
-  ASSERT_TRUE(facts) << facts.error().message;
+  const auto facts = succeeded(read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 2}, 13)));
   EXPECT_EQ(facts->ranks_here, std::vector<Rank>({1, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n3");
   EXPECT_EQ(facts->layout.place(1).node_rank, 1U);
@@ -140,8 +134,7 @@ TEST(StepFacts, ComponentsWithinOneJobDifferInTheirPlace) {
   auto environment = with(two_by_two(), {{"SLURM_STEP_NODELIST", "n[1-2]"},
                                          {"SLURM_STEP_TASKS_PER_NODE", "2,2"},
                                          {"SLURM_BOOTSTRAP_LAYOUT", "12.0/12;n2;2;block/12;n1;2;block"}});
-  const auto facts = read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 1}, 12));
-  ASSERT_TRUE(facts) << facts.error().message;
+  const auto facts = succeeded(read_facts(environment, {12, 0, 0}, tasks_on_n1({0, 1}, 12)));
   EXPECT_EQ(facts->ranks_here, std::vector<Rank>({2, 3}));
   EXPECT_EQ(facts->layout.host_of(0), "n2");
 }
@@ -289,8 +282,7 @@ TEST(MpirunFacts, ReplacesAnOuterStepsValuesAndKeepsTheUsers) {
 TEST(MpirunFacts, TheServerMustBeThisMpiruns) {
   auto environment = mpirun_rank(3);
   environment.set("PMIX_SERVER_URI41", "795672576.1;tcp4://127.0.0.1:59741");
-  const auto server = check_pmix_environment(environment, mpirun_id("795672577"), 3);
-  ASSERT_TRUE(server) << server.error().message;
+  const auto server = succeeded(check_pmix_environment(environment, mpirun_id("795672577"), 3));
   EXPECT_EQ(server->port, 59741);
   EXPECT_FALSE(check_pmix_environment(environment, mpirun_id("795672578"), 3));
   EXPECT_FALSE(check_pmix_environment(environment, mpirun_id("795672577"), 2));
@@ -301,8 +293,7 @@ TEST(MpirunFacts, TheCommandSeesWhatWasSet) {
   MpirunContext around;
   around.gpus = 4;
   for (const auto& environment : {mpirun_rank(3), mpirun_rank_on_one_node(3)}) {
-    const auto task = read_own_plan(applied(plan_of(environment, {}, around), environment), around);
-    ASSERT_TRUE(task) << task.error().message;
+    const auto task = succeeded(read_own_plan(applied(plan_of(environment, {}, around), environment), around));
     EXPECT_TRUE(task->is_set);
     EXPECT_TRUE(task->differences.empty()) << task->differences.front();
   }

@@ -282,19 +282,16 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   Settings settings;
   settings.port_range = {{5000, 5999}, Source::kSite};
   const auto environment = applied(plan_of(before, settings), before);
-  auto task = read_own_plan(environment);
-  ASSERT_TRUE(task);
+  auto task = succeeded(read_own_plan(environment));
   EXPECT_TRUE(task->is_set);
   EXPECT_TRUE(task->differences.empty());
   EXPECT_EQ(task->settings, settings);
 
   auto changed = with(environment, {{"LOCAL_RANK", "7"}});
-  task = read_own_plan(changed);
-  ASSERT_TRUE(task);
+  task = succeeded(read_own_plan(changed));
   EXPECT_EQ(effective_value(task->task.variables, "LOCAL_RANK"), "7");  // the user's value from here on
 
-  task = read_own_plan(before);
-  ASSERT_TRUE(task);
+  task = succeeded(read_own_plan(before));
   EXPECT_FALSE(task->is_set);
 }
 
@@ -302,16 +299,13 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
 
 TEST(OwnGpuList, AListOfTheProgramIsNotOurs) {
   auto environment = two_by_two(1);
-  const auto planned = read_own_plan(environment);
-  ASSERT_TRUE(planned);
+  const auto planned = succeeded(read_own_plan(environment));
   environment = applied(planned->step, planned->task.variables, environment);
-  const auto untouched = read_own_plan(environment);
-  ASSERT_TRUE(untouched);
+  const auto untouched = succeeded(read_own_plan(environment));
   EXPECT_TRUE(has_our_gpu_list(*untouched));
   for (const char* const list : {"1", "1,0"}) {
     environment.set("CUDA_VISIBLE_DEVICES", list);
-    const auto changed = read_own_plan(environment);
-    ASSERT_TRUE(changed);
+    const auto changed = succeeded(read_own_plan(environment));
     EXPECT_FALSE(changed->step.gpus && has_our_gpu_list(*changed)) << list;
   }
 }
@@ -319,33 +313,27 @@ TEST(OwnGpuList, AListOfTheProgramIsNotOurs) {
 // In a world that was not asked for, the list of GPUs stays Slurm's and is in no record of ours.
 TEST(OwnGpuList, InAWorldItStaysSlurms) {
   auto environment = two_by_two(1);
-  const auto step = read_own_plan(environment);
-  ASSERT_TRUE(step);
+  const auto step = succeeded(read_own_plan(environment));
   environment.set("SLURM_BOOTSTRAP_STEP", step_tag(step->facts.id));
   environment.set("SLURM_BOOTSTRAP_SETTINGS", "set_up:world");
-  const auto planned = read_own_plan(environment);
-  ASSERT_TRUE(planned);
+  const auto planned = succeeded(read_own_plan(environment));
   const auto set_up = applied(planned->step, planned->task.variables, environment);
   EXPECT_EQ(set_up.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_VISIBLE_DEVICES"));
-  const auto untouched = read_own_plan(set_up);
-  ASSERT_TRUE(untouched);
+  const auto untouched = succeeded(read_own_plan(set_up));
   EXPECT_TRUE(has_our_gpu_list(*untouched));
   EXPECT_EQ(effective_value(untouched->task.variables, "BOOTSTRAP_GPU"), "1");
   // A list of one, from a program or another plugin.
-  const auto own = read_own_plan(with(set_up, {{"CUDA_VISIBLE_DEVICES", "1"}}));
-  ASSERT_TRUE(own);
+  const auto own = succeeded(read_own_plan(with(set_up, {{"CUDA_VISIBLE_DEVICES", "1"}})));
   EXPECT_FALSE(own->step.gpus && has_our_gpu_list(*own));
 }
 
 TEST(OwnGpuList, AListThatSlurmNarrowedIsTheTasks) {
   auto environment = with(two_by_two(1), {{"SLURM_GPUS_ON_NODE", "2"}, {"CUDA_VISIBLE_DEVICES", "1"}});
-  const auto task = read_own_plan(environment);
-  ASSERT_TRUE(task);
+  const auto task = succeeded(read_own_plan(environment));
   EXPECT_EQ(effective_value(task->task.variables, "BOOTSTRAP_GPU"), "0");
   EXPECT_EQ(effective_value(task->task.variables, "LOCAL_RANK"), "0");
   environment.set("SLURM_GPUS_ON_NODE", "1");  // control: one GPU for two tasks
-  const auto shared = read_own_plan(environment);
-  ASSERT_TRUE(shared);
+  const auto shared = succeeded(read_own_plan(environment));
   EXPECT_EQ(effective_value(shared->task.variables, "BOOTSTRAP_GPU"), "");
   EXPECT_EQ(effective_value(shared->task.variables, "LOCAL_RANK"), "1");
 }

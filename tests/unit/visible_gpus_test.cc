@@ -53,8 +53,7 @@ TEST(GpuView, SetDeviceOfLocalRankIsDistinctInEveryMode) {
     for (int gpus = 1; gpus <= 8; ++gpus) {
       for (int tasks = 1; tasks <= gpus; ++tasks) {
         const auto facts = one_node(tasks, gpus);
-        const auto plan = make_plan(facts, with_mode(mode));
-        ASSERT_TRUE(plan) << plan.error().message;
+        const auto plan = succeeded(make_plan(facts, with_mode(mode)));
         std::set<std::string> devices;
         for (std::uint32_t task = 0; task < static_cast<std::uint32_t>(tasks); ++task) {
           const auto view = view_of(*plan->step.gpus, task);
@@ -156,8 +155,7 @@ TEST(GpuView, NothingChangesBelowAListOfTheUsers) {
   facts.environment.set("ROCR_VISIBLE_DEVICES", "2,3");
   facts.environment.set("HIP_VISIBLE_DEVICES", "1,0");
   facts.gpu_list = read_gpu_list(facts.environment);
-  const auto plan = make_plan(facts, {});
-  ASSERT_TRUE(plan) << plan.error().message;
+  const auto plan = succeeded(make_plan(facts, {}));
   EXPECT_FALSE(plan->step.gpus || plan->find("ROCR_VISIBLE_DEVICES") || plan->find("BOOTSTRAP_GPU"));
   const auto narrow = make_plan(facts, with_mode(GpuMode::kNarrow));
   ASSERT_FALSE(narrow);
@@ -304,8 +302,7 @@ TEST(OwnPlan, ATaskSeesWhatItWasGiven) {
     if (step.gpus) step.gpus->order = {3, 1, 2, 0};  // the tasks' cores may lead to this order
     const auto plan = plan_of_task(step, facts, with_mode(mode), assumed_task(step, facts, 1));
     const auto environment = started(facts, plan, 1);
-    const auto own = read_own_plan(environment);
-    ASSERT_TRUE(own) << own.error().message;
+    const auto own = succeeded(read_own_plan(environment));
     EXPECT_TRUE(own->is_set);
     EXPECT_TRUE(own->differences.empty()) << own->differences.front();
     EXPECT_EQ(effective_value(own->task.variables, "CUDA_VISIBLE_DEVICES"),
@@ -334,8 +331,7 @@ TEST(OwnPlan, ValuesThatTheUserKeptDoNotChangeTheView) {
       seen.unset("WORLD_SIZE");
       seen.unset("GROUP_WORLD_SIZE");
     }
-    const auto task = read_own_plan(seen);
-    ASSERT_TRUE(task);
+    const auto task = succeeded(read_own_plan(seen));
     EXPECT_EQ(effective_value(task->task.variables, "LOCAL_RANK"), "1");
     EXPECT_EQ(task->differences.size(), is_unset ? 2U : 0U);
   }
