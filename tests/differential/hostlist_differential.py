@@ -277,15 +277,13 @@ class Comparison:
         self.documented.update(name for name, *_ in named if name)
         self.differences += [answer for name, *answer in named if not name]
 
-    def report(self, verbose):
+    def report(self):
         shorten = lambda names: "refused" if names is None else " ".join(names[:300].split())
         for text, theirs, ours in self.differences[:10]:
             print(f"{text[:300]!r}\n  Slurm: {shorten(theirs)}\n  ours:  {shorten(ours)}", file=sys.stderr)
         unseen = DOCUMENTED.keys() - self.documented.keys()
         if unseen:
             print(f"documented, but not seen any more: {', '.join(sorted(unseen))}", file=sys.stderr)
-        if verbose:
-            print(", ".join(f"{name} {count}" for name, count in sorted(self.documented.items())), file=sys.stderr)
         return not self.differences and not unseen
 
 
@@ -315,7 +313,6 @@ def main():
     parser.add_argument("--driver", required=True, help="the compiled hostlist_driver")
     parser.add_argument("--lists", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--verbose", action="store_true", help="also count each documented difference")
     parser.add_argument("--break", dest="breaks", action="store_true", help="spoil every tenth of our answers (a control)")
     parser.add_argument("--keep-figure", action="store_true", help="for the report of scripts/check --full")
     arguments = parser.parse_args()
@@ -334,7 +331,7 @@ def main():
             jobs.append(pool.submit(comparison.answers, generated[begin:begin + BATCH], ask_scontrol))
         for job in jobs:
             comparison.add(*job.result())
-    is_good = comparison.report(arguments.verbose)
+    is_good = comparison.report()
     if arguments.keep_figure:
         keep_figure(comparison, is_good, arguments.seed)
     print(f"lists {comparison.lists}, hosts {comparison.hosts}, differences {len(comparison.differences)}, "

@@ -8,6 +8,7 @@ import pytest
 from built_files import BUILD, program
 from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step, wait_until_nothing_is_left
 from harness import INSIDE, REPOSITORY, TESTS, module_cluster, wait_for
+from port_steps import background
 
 AT_ONCE = 3
 DISTRIBUTIONS = ("block", "cyclic", "plane=2")
@@ -59,12 +60,8 @@ def test_all_ranks_have_all_values_and_nothing_is_left(exchange_cluster, campaig
 def test_leftovers_would_be_seen(exchange_cluster):
     """Control: while a step runs, PMIx does have files on its nodes."""
     before = leftovers(exchange_cluster)
-    step = exchange_cluster.start(["srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "1", "sleep", "20"])
-    try:
+    with background(exchange_cluster, ["srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "1", "sleep", "20"], node="head"):
         wait_for(lambda: any("node001" in path for path in leftovers(exchange_cluster) - before))
-    finally:
-        step.terminate()
-        step.communicate()
     wait_until_nothing_is_left(exchange_cluster, before)
 
 

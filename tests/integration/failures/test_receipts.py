@@ -81,13 +81,8 @@ def test_a_refusal_that_a_node_loses_ends_the_step(cluster, step, who):
 
 
 def test_a_plugin_that_starts_the_program_first_is_named_when_the_task_ends(cluster):
-    plugstack = cluster.plugstack
-    cluster.write_plugstack(f"optional {double('singularity-exec')} start\n{plugstack}")
-    try:
-        done = cluster.run(["srun", *WORLD, "python3", "-c", "1"])
-    finally:
-        cluster.write_plugstack(plugstack)
-    assert done.returncode == 0
+    with cluster.other_plugstack(f"optional {double('singularity-exec')} start\n{cluster.plugstack}"):
+        done = cluster.succeed(["srun", *WORLD, "python3", "-c", "1"])
     assert re.search(r"node\[001-003\] have not confirmed that all of their tasks got their ranks", done.stderr), done.stderr
 
 

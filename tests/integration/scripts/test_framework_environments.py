@@ -5,20 +5,16 @@
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 
 import pytest
 
-from harness import REPOSITORY
+from harness import load_script
 
 
 @pytest.fixture
 def frameworks(tmp_path):
     """The script, with a cache and lock files of this test's own."""
-    loader = SourceFileLoader("frameworks", str(REPOSITORY / "scripts" / "frameworks"))
-    module = module_from_spec(spec_from_loader("frameworks", loader))
-    loader.exec_module(module)
+    module = load_script("frameworks")
     module.CACHE, module.LOCKS = tmp_path / "cache", tmp_path / "locks"
     module.LOCKS.mkdir()
     (module.LOCKS / "tiny.txt").write_text(f"# A tiny one\nsix==1.17.0 --hash=sha256:{64 * 'a'}\n")

@@ -6,12 +6,10 @@ import re
 import shutil
 import subprocess
 import tarfile
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, load_script
 from throwaway_machine import ThrowawayMachine
 
 LINK = "/etc/slurm/plugstack.conf.d/zz-bootstrap.conf"
@@ -334,10 +332,7 @@ def test_a_release_takes_no_folder_that_holds_something(tmp_path):
 
 @pytest.fixture
 def release():
-    loader = SourceFileLoader("release", str(REPOSITORY / "scripts/release"))
-    module = module_from_spec(spec_from_loader("release", loader))
-    loader.exec_module(module)
-    return module
+    return load_script("release")
 
 
 REAL = {"homepage": "https://host.tld/it", "contact": "Jane <jane@host.tld>", "files": "https://host.tld/it/blob/v{version}",

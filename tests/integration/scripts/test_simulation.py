@@ -1,12 +1,10 @@
 """scripts/simulate: where the answer can be computed by hand, and what it refuses."""
 
 import subprocess
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, load_script
 
 SCRIPT = REPOSITORY / "scripts/simulate"
 
@@ -15,9 +13,7 @@ SCRIPT = REPOSITORY / "scripts/simulate"
 def simulate(monkeypatch):
     """A child, a hop and a slot cost nothing but what a test sets."""
     monkeypatch.setattr("sys.dont_write_bytecode", True)
-    loader = SourceFileLoader("simulate", str(SCRIPT))
-    module = module_from_spec(spec_from_loader("simulate", loader))
-    loader.exec_module(module)
+    module = load_script("simulate")
     module.LAUNCH_CHILD, module.TREE_WIDTH = 0, 4
     return module
 

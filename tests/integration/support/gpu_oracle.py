@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from layout_oracle import Report, by_step, expected
+from layout_oracle import Report, by_step, expand, expected
 
 Given = dict[str, set[int]]  # host -> device numbers
 
@@ -57,18 +57,6 @@ def cuda_devices(report: Report, names: dict[str, int] | None = None) -> list[in
     return found
 
 
-def expand(hosts: str) -> list[str]:
-    """The names of a host list with one bracket at most, as these clusters have them."""
-    head, _, inside = hosts.partition("[")
-    if not inside:
-        return hosts.split(",")
-    names = []
-    for part in inside.rstrip("]").split(","):
-        low, _, high = part.partition("-")
-        names += [f"{head}{number:0{len(low)}d}" for number in range(int(low), int(high or low) + 1)]
-    return names
-
-
 def given_to_jobs(folder: Path) -> dict[str, Given]:
     """What Slurm gave to each job, from what `scontrol -d show job` said inside it."""
     jobs: dict[str, Given] = {}
@@ -76,10 +64,8 @@ def given_to_jobs(folder: Path) -> dict[str, Given]:
         given: Given = defaultdict(set)
         for hosts, rest in re.findall(r"\bNodes=(\S+) CPU_IDs=(.*)", path.read_text()):
             for ranges in re.findall(r"gpu\S*\(IDX:([\d,-]+)\)", rest):
-                for part in ranges.split(","):
-                    low, _, high = part.partition("-")
-                    for host in expand(hosts):
-                        given[host] |= set(range(int(low), int(high or low) + 1))
+                for host in expand(hosts):
+                    given[host] |= set(map(int, expand(f"[{ranges}]")))
         jobs[path.stem] = given
     return jobs
 

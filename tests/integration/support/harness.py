@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
@@ -216,6 +218,14 @@ def module_cluster(label, *options, asks=True):
         return cluster_factory(label, asks).up(*options)
 
     return cluster
+
+
+def load_script(name):
+    """A script of ours as a module."""
+    loader = SourceFileLoader(name, str(REPOSITORY / "scripts" / name))
+    module = module_from_spec(spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
 
 
 def process_namespaces(pid):

@@ -4,7 +4,6 @@ A report is what one probe.py wrote down: its environment, and under '@host' and
 was the result of meeting the other ranks.
 """
 
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -95,9 +94,16 @@ def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple
     return found
 
 
-def first_host(host_list: str) -> str:
-    """The first name of a Slurm host list of one bracket, which is all that these clusters have."""
-    return re.sub(r"\[(\d+).*", r"\1", host_list).partition(",")[0]
+def expand(hosts: str) -> list[str]:
+    """The names of a host list with one bracket at most, as these clusters have them."""
+    head, _, inside = hosts.partition("[")
+    if not inside:
+        return hosts.split(",")
+    names = []
+    for part in inside.rstrip("]").split(","):
+        low, _, high = part.partition("-")
+        names += [f"{head}{number:0{len(low)}d}" for number in range(int(low), int(high or low) + 1)]
+    return names
 
 
 def as_launch_scripts_do(report: Report) -> Report:
@@ -107,6 +113,6 @@ def as_launch_scripts_do(report: Report) -> Report:
         "WORLD_SIZE": report["SLURM_NTASKS"],
         "LOCAL_RANK": report["SLURM_LOCALID"],
         "NODE_RANK": report["SLURM_NODEID"],
-        "MASTER_ADDR": first_host(report["SLURM_STEP_NODELIST"]),
+        "MASTER_ADDR": expand(report["SLURM_STEP_NODELIST"])[0],
         "MASTER_PORT": str(10000 + int(report["SLURM_JOB_ID"]) % NAIVE_PORT_RANGE),
     }
