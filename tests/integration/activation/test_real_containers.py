@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from built_files import LIBRARY, built
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 
 IMAGE = Path("/var/cache/slurm-bootstrap/container-image")
 PACKAGES = "python3-minimal,python3-torch,libpmix2,libpmi0,libhwloc15"
@@ -24,13 +24,12 @@ LINES = [line for line in BLOCK.replace("\\\n", "").splitlines() if line.startsw
 
 def make_image():
     """Once on a machine; it belongs to alice, as an image that a user unpacked."""
-    site = subprocess.run(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"],
-                          capture_output=True, text=True, check=True).stdout.split()[0]
+    site = run_here(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"],
+                    check=True).stdout.split()[0]
     fresh = IMAGE.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["unshare", "--mount", "--", "debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", fresh, site],
-                          capture_output=True, text=True, check=False)
+    done = run_here(["unshare", "--mount", "--", "debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", fresh, site])
     if done.returncode != 0:
         pytest.skip(f"debootstrap: {done.stdout[-300:]}")
     fresh.rename(IMAGE)
@@ -38,7 +37,7 @@ def make_image():
 
 @pytest.fixture(scope="module")
 def site(cluster_factory):
-    done = subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", *TOOLS], capture_output=True, text=True, check=False)
+    done = run_here(["apt-get", "install", "-y", "--no-install-recommends", *TOOLS])
     if done.returncode != 0:
         pytest.skip(f"apt-get: {done.stderr[-300:]}")
     if not IMAGE.exists():

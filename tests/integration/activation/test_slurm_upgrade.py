@@ -9,7 +9,7 @@ import pytest
 
 from built_files import PLUGIN, built
 from debian import ROOT_SCRIPT, root_of, slurm_of_debians
-from harness import INSIDE, REPOSITORY, slurm_version
+from harness import INSIDE, REPOSITORY, slurm_version, succeed_here
 
 DEBIAN = "13"
 # For this machine, and for the other Debian.
@@ -45,8 +45,7 @@ def test_each_slurm_loads_the_build_for_it(builds):
     for release, enter in zip(builds, ([], [ROOT_SCRIPT, DEBIAN, "run"])):
         write_files(REPOSITORY / "build" / (f"debian{DEBIAN}" if enter else ""), builds)
         folders = f"/usr/lib/x86_64-linux-gnu/slurm-wlm:{INSIDE}/build/upgrade/{release}"
-        done = subprocess.run([*enter, "bash", "-e", "-c", WORLD, "sh", folders], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = succeed_here([*enter, "bash", "-e", "-c", WORLD, "sh", folders], cwd=REPOSITORY)
         version, *ranks = done.stdout.split("\n")[:-1]
         assert f"slurm-wlm {release}." in version and sorted(ranks) == list("0123"), done
         assert "error" not in done.stderr, "the build for the other Slurm was loaded"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from built_files import built
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 
 SUBCOMMANDS = ["explain", "check", "run", "status", "where", "supervise", "near"]
 COMPLETION = REPOSITORY / "etc/completions/slurm-bootstrap"
@@ -21,8 +21,7 @@ USAGE = 2
 def call(*words, **more):
     """Outside of a step."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-    return subprocess.run([built("libbootstrap/slurm-bootstrap"), *words], capture_output=True, text=True,
-                          env=environment, timeout=60, **more)  # fmt: skip
+    return run_here([built("libbootstrap/slurm-bootstrap"), *words], env=environment, timeout=60, **more)
 
 
 def test_a_changed_script_is_embedded_again():
@@ -87,8 +86,8 @@ def test_options_behind_a_program_are_its_own():
     ("srun -N2 ./a -n2", "add -n"), ("srun -N2 -n2 --exclude=./file ./a", "--exclude"), ("srun --jobid=5 -N2 -n2 ./a", "its own job"),
 ])  # fmt: skip
 def test_a_line_that_cannot_be_repeated_is_refused(line, named):
-    done = subprocess.run([built("libbootstrap/slurm-bootstrap"), "supervise", "--grace=5", "--", *line.split()], capture_output=True,
-                          text=True, env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "4"}, timeout=60)  # fmt: skip
+    done = run_here([built("libbootstrap/slurm-bootstrap"), "supervise", "--grace=5", "--", *line.split()],
+                    env={"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": "4"}, timeout=60)  # fmt: skip
     assert done.returncode == USAGE and done.stdout == "" and done.stderr.count("\n") == 1 and named in done.stderr, done
 
 
@@ -126,8 +125,7 @@ def complete(*words):
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
         _slurm_bootstrap "$1" "${{@: -1}}" "${{@: -2:1}}"
         printf '%s\\n' "${{COMPREPLY[@]}}" """
-    done = subprocess.run(["bash", "--norc", "-c", script, "bash", command, *words], capture_output=True, text=True,
-                          cwd="/", timeout=60)  # fmt: skip
+    done = run_here(["bash", "--norc", "-c", script, "bash", command, *words], cwd="/", timeout=60)
     assert done.stderr == ""
     return sorted(filter(None, done.stdout.splitlines()))
 
@@ -155,8 +153,8 @@ def test_bash_completes_files_and_programs():
 def test_bash_finds_the_completion_by_the_name_of_the_command(tmp_path):
     """As a user's shell does it: the key Tab, twice."""
     (tmp_path / "slurm-bootstrap").symlink_to(built("libbootstrap/slurm-bootstrap"))
-    done = subprocess.run(["bash", "--norc", "--noprofile", "-i"], text=True, capture_output=True, timeout=60,
-                          input=f"source {COMPLETION}\nslurm-bootstrap che\t--lo\t > {tmp_path}/out\nexit\n",
-                          env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TERM": "xterm", "HOME": str(tmp_path)})  # fmt: skip
+    done = run_here(["bash", "--norc", "--noprofile", "-i"], timeout=60,
+                    input=f"source {COMPLETION}\nslurm-bootstrap che\t--lo\t > {tmp_path}/out\nexit\n",
+                    env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TERM": "xterm", "HOME": str(tmp_path)})  # fmt: skip
     said = (tmp_path / "out").read_text() if (tmp_path / "out").exists() else ""
     assert said.startswith("bootstrap: this machine only"), (said, done.stderr)

@@ -11,7 +11,7 @@ import urllib.parse
 import pytest
 
 from browser import Browser
-from harness import REPOSITORY
+from harness import REPOSITORY, succeed_here
 
 PHONE = 375  # pixels
 # What somebody pastes, and how a heading begins that explains it.
@@ -52,8 +52,7 @@ pytestmark = pytest.mark.full
 @pytest.fixture(scope="module")
 def site(environments):
     environments("site")
-    done = subprocess.run([REPOSITORY / "scripts" / "docs", REPOSITORY / "build" / "site-tested"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeed_here([REPOSITORY / "scripts" / "docs", REPOSITORY / "build" / "site-tested"])
     return REPOSITORY / "build" / "site-tested"
 
 

@@ -5,12 +5,11 @@ The containers are the root folders of other Debians (scripts/debian/root.sh); w
 # SPDX-License-Identifier: Apache-2.0
 
 import re
-import subprocess
 
 import pytest
 
 from built_files import program
-from harness import HAS_PMIX
+from harness import HAS_PMIX, run_here
 from debian import root_of, slurm_of_debians
 from test_report.report import PACKAGES
 
@@ -33,7 +32,7 @@ MIXED = 'root=$1; shift; [ $SLURM_NODEID = 0 ] && exec "$@"; exec unshare --moun
 def version_in(*folder):
     """The version of libpmix that is installed, without Debian's part of it."""
     line = ["dpkg-query", *folder, "-W", "-f", "${db:Status-Abbrev} ${Version}\n", *PACKAGES["PMIx"]]
-    found = [words.split()[1] for words in subprocess.run(line, capture_output=True, text=True).stdout.splitlines()
+    found = [words.split()[1] for words in run_here(line).stdout.splitlines()
              if words.startswith("ii")]
     return found[0].split("-")[0] if found else ""
 

@@ -2,12 +2,11 @@
 
 import random
 import re
-import subprocess
 from collections import Counter
 from queue import SimpleQueue
 
 from built_files import PLUGIN, built
-from harness import wait_for
+from harness import run_here, wait_for
 from plugin_fault_steps import DOUBLES, FAILING, LAST_HOOKS, PROCESSES, UP, Call, Pair, Run, count_calls, verdict, wrong_values
 
 # What the plugin calls and what no fault is made of, each with the reason.
@@ -33,7 +32,7 @@ LASTING = 200
 
 
 def symbols(file, *options):
-    listed = subprocess.run(["nm", "-D", *options, file], check=True, capture_output=True, text=True).stdout
+    listed = run_here(["nm", "-D", *options, file], check=True).stdout
     return {line.split()[-1].split("@")[0] for line in listed.splitlines()}
 
 

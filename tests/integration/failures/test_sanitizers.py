@@ -9,14 +9,13 @@ reported, too: what counts are stacks in which our object has a frame.
 import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from built_files import BUILD, BUILT_INSIDE
-from harness import INSIDE, REPOSITORY, command_line, wait_for
+from harness import INSIDE, REPOSITORY, command_line, run_here, wait_for
 from port_steps import background
 from step_shapes import UP, ShapeRunner, fixed, generated
 
@@ -55,7 +54,7 @@ def built(build, part):
 
 def runtime(name):
     """Where the compiler that built the plugin has the runtime of a sanitizer."""
-    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    found = run_here(["gcc", f"-print-file-name={name}"], check=True).stdout.strip()
     if not os.path.exists(found):
         pytest.skip(f"gcc has no {name}")
     return os.path.realpath(found)
@@ -111,8 +110,7 @@ def come_to_rest(cluster, seconds=60):
 
 def stacks(pid):
     """Of all its threads. A frame names its object, or its source where that is known."""
-    line = ["gdb", "-p", pid, "-batch", "-ex", "thread apply all backtrace 30"]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60).stdout
+    return run_here(["gdb", "-p", pid, "-batch", "-ex", "thread apply all backtrace 30"], timeout=60).stdout
 
 
 def is_in(plugin, told):

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 import pytest
 
 from built_files import BUILT_INSIDE, COMMAND, LIBRARY, built
-from harness import REPOSITORY, wait_for
+from harness import REPOSITORY, run_here, wait_for
 
 VERSION = "0.28.1"
 CLIENT = ("python3", "/home/alice/meet.py")
@@ -61,8 +61,7 @@ def package(tmp_path_factory):
     """The folder with Horovod's Python package, unpacked and not built."""
     folder = tmp_path_factory.mktemp("horovod")
     subprocess.run([sys.executable, "-m", "venv", folder / "pip"], check=True)
-    line = [folder / "pip/bin/pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", f"horovod=={VERSION}"]
-    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    done = run_here([folder / "pip/bin/pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", f"horovod=={VERSION}"], cwd=folder)
     if done.returncode:
         pytest.skip(f"PyPI gave no horovod {VERSION}: {done.stderr.splitlines()[-1:]}")
     with tarfile.open(folder / f"horovod-{VERSION}.tar.gz") as archive:

@@ -7,7 +7,7 @@ import pytest
 
 from built_files import BUILD, BUILT_INSIDE, TRAIN, built, inside
 from checks.pages import read_page
-from harness import REPOSITORY, module_cluster
+from harness import REPOSITORY, module_cluster, run_here, succeed_here
 
 # Sums of the same numbers in another order: with 1 to 32 ranks the losses were equal in all of the six digits printed.
 TOLERANCE = 2e-6
@@ -40,8 +40,7 @@ def train():
 
 
 def run_alone(*options):
-    done = subprocess.run([built(TRAIN), *options], capture_output=True, text=True, timeout=60, env={})
-    assert done.returncode == 0, done.stderr
+    done = succeed_here([built(TRAIN), *options], timeout=60, env={})
     return Training(done.stdout)
 
 
@@ -155,7 +154,7 @@ def test_trains_on_gpus(gpu_cluster, gpus, train):
     assert training.path == "on GPUs, gradients over NCCL"
     assert [row[4] for row in training.rows] == [f"cuda:{rank}" for rank in range(len(gpus))]
     hidden = {"CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([built(TRAIN)], capture_output=True, text=True, timeout=60, env=hidden)
+    done = run_here([built(TRAIN)], timeout=60, env=hidden)
     on_cpu = Training(done.stdout)
     assert on_cpu.path.startswith("on CPUs")
     assert training.differs_from(on_cpu) <= 1e-4

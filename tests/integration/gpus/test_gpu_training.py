@@ -9,14 +9,13 @@ and its traffic goes over a socket then: one GPU is enough for a world of two. s
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from built_files import BUILT_INSIDE, COMMAND, TRAIN, inside
-from harness import INSIDE
+from harness import INSIDE, run_here
 from preload_steps import preloading, sentences
 
 pytestmark = pytest.mark.gpu
@@ -57,7 +56,7 @@ print("sum", int(values[0]), "of", job.size)
 
 def python_with(module, test):
     """This Python, where that module sees a GPU."""
-    done = subprocess.run([sys.executable, "-c", f"import {module}; assert {test}"], capture_output=True, text=True, timeout=120)
+    done = run_here([sys.executable, "-c", f"import {module}; assert {test}"], timeout=120)
     if done.returncode != 0:
         pytest.skip(f"needs {module} with CUDA for {sys.executable}, a Python that all users may read")
     return sys.executable
@@ -167,7 +166,7 @@ def test_two_releases_of_nccl_are_named(nodes, torch, record_property):
     """Two ranks with different releases of NCCL, by the library: one sentence that names both"""
     find = ("import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec('nvidia.nccl').submodule_search_locations[0], "
             "'lib/libnccl.so.2'))")
-    other = subprocess.run([torch, "-c", find], capture_output=True, text=True).stdout.strip()
+    other = run_here([torch, "-c", find]).stdout.strip()
     script = f"((SLURM_PROCID == 1)) && export SLURM_BOOTSTRAP_NCCL={other}; exec {COMM_PROBE} --ids 1"
     done = run(nodes, f"srun -N2 --ntasks-per-node 1 --gres gpu:1 --bootstrap=on bash -c '{script}'")
     if done.returncode == 0:

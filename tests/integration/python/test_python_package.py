@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from built_files import inside
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 from python_programs import IDS, JOB, NCCL4PY, OTHER_PYTHON, RIGHT_TYPES, TWO_WORLDS, WRONG_TYPES
 
 STEP = ("srun", "-N2", "--ntasks-per-node=2")
@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
     # The compiler's line is that of the preset `release`, so that ccache has most objects.
     line = [folder / "venv/bin/pip", "wheel", "--no-deps", "--wheel-dir", folder, REPOSITORY,
             "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON"]
-    done = subprocess.run(line, capture_output=True, text=True, env=os.environ | {"CC": "/usr/bin/cc", "CXX": "/usr/bin/c++"})
+    done = run_here(line, env=os.environ | {"CC": "/usr/bin/cc", "CXX": "/usr/bin/c++"})
     if "scikit-build-core" in done.stderr and "No matching distribution" in done.stderr:
         pytest.skip("PyPI gave no scikit-build-core")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -84,8 +84,7 @@ def find_python(version):
 
 
 def install_for(python, wheel, folder):
-    line = [python, "-m", "pip", "install", "--no-index", "--no-deps", "--target", folder, wheel]
-    return subprocess.run(line, capture_output=True, text=True)
+    return run_here([python, "-m", "pip", "install", "--no-index", "--no-deps", "--target", folder, wheel])
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +124,7 @@ def test_types_are_there_for_programs_and_right(wheel, environments, tmp_path):
     """As a user's mypy sees the installed package, and as ours sees its files."""
     def mypy(*arguments):
         line = [f"{environments('python-checks')}/mypy", "--cache-dir", "cache", "--python-executable", python, *arguments]
-        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+        return run_here(line, cwd=tmp_path)
 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     python = tmp_path / "venv/bin/python3"

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from harness import REPOSITORY, Cluster, machine_traces, wait_for
+from harness import REPOSITORY, Cluster, machine_traces, run_here, succeed_here, wait_for
 
 from benchmarks.table import Group, Row
 
@@ -33,8 +33,7 @@ def bench(cluster_factory, tmp_path_factory, is_full):
     line = [sys.executable, SCRIPT, "--quick", "--no-build", "--json", file]
     if not is_full:
         line += [word for group in QUICK for word in ("--only", group)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeed_here(line, timeout=500)
     return done.stdout, json.loads(file.read_text())
 
 
@@ -107,8 +106,7 @@ def test_a_program_that_is_missing_is_named(tmp_path):
     """In a copy without a build: one sentence, and the exit status is 1."""
     for folder in ("scripts", "tests/bench"):
         subprocess.run(["cp", "-r", "--parents", folder, tmp_path], cwd=REPOSITORY, check=True)
-    line = [sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "preload"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    done = run_here([sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "preload"], timeout=60)
     assert done.returncode == 1
     assert "is not built; run cmake --preset release" in done.stdout and "could not be measured: preload" in done.stderr
 

@@ -3,12 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 
 import pytest
 
 from built_files import PLUGIN, built
-from harness import CGROUP_VERSIONS, REPOSITORY, slurm_prefix
+from harness import CGROUP_VERSIONS, REPOSITORY, run_here, slurm_prefix
 
 COMMANDS = ("bin/srun", "bin/sbatch", "bin/sinfo", "bin/scontrol", "bin/scancel", "sbin/slurmctld", "sbin/slurmd")
 
@@ -103,7 +102,7 @@ def test_the_tests_of_another_slurm_are_there():
     """Their list is in a script, and pytest runs none of them where one is not there."""
     script = (REPOSITORY / "scripts/checks/other_slurm.sh").read_text()
     array = re.search(r"^readonly (tests=\(.*?^\))", script, re.MULTILINE | re.DOTALL).group(1)
-    names = subprocess.run(["bash", "-c", f'{array}; printf "%s\\n" "${{tests[@]}}"'], capture_output=True, text=True).stdout.split()
+    names = run_here(["bash", "-c", f'{array}; printf "%s\\n" "${{tests[@]}}"']).stdout.split()
     files = ["tests/integration/{}/test_{}.py".format(*name.split("/")) for name in names]
     assert len(files) > 30 and [file for file in files if not (REPOSITORY / file).exists()] == []
 
@@ -113,5 +112,5 @@ def test_the_tests_of_another_slurm_are_there():
     ("/nowhere/slurm", "looked for sbin/slurmd below /nowhere/slurm", 1),
 ])
 def test_check_takes_a_release_or_a_prefix(word, said, code):
-    done = subprocess.run([REPOSITORY / "scripts/check", "--slurm", word], capture_output=True, text=True)
+    done = run_here([REPOSITORY / "scripts/check", "--slurm", word])
     assert done.returncode == code and said in done.stdout + done.stderr, done.stderr

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import CGROUP_VERSIONS, STATE_ROOT, machine_traces, process_namespaces, wait_for
+from harness import CGROUP_VERSIONS, STATE_ROOT, machine_traces, process_namespaces, run_here, wait_for
 from debian import ROOT_SCRIPT, root_of, slurm_of_debians
 
 SLURM_OF = slurm_of_debians()
@@ -32,7 +32,7 @@ def release(request):
 
 
 def run(release, *command):
-    return subprocess.run([ROOT_SCRIPT, release, "run", *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    return run_here([ROOT_SCRIPT, release, "run", *command], stdin=subprocess.DEVNULL, timeout=60)
 
 
 def processes_in(namespaces):

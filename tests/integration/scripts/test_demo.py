@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here, succeed_here
 
 MINE = """import os
 import torch.distributed as dist
@@ -21,15 +21,14 @@ def test_a_kept_cluster_is_ready_for_the_program_of_the_user(cluster_factory, tm
     (tmp_path / "my.py").write_text(MINE)
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     line = [REPOSITORY / "scripts" / "demo", "--keep", "--name", cluster.name]
-    done = subprocess.run(line, env=path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeed_here(line, env=path, stdin=subprocess.DEVNULL, timeout=300)
     for srun in "srun", "srun -N2":
         assert f"$ {srun} --ntasks-per-node 2 --gres gpu:2 ./train\n" in done.stdout
     typed = re.findall(r"^ {6}(\S.*)$", done.stdout.partition("What next?")[2], re.MULTILINE)
     install, run, _, check, down = (line.replace("scripts/cluster", f"{REPOSITORY}/scripts/cluster") for line in typed)
 
     def follow(line):
-        return subprocess.run(line, shell=True, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        return run_here(line, shell=True, cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=60)
 
     assert follow(install).returncode == 0
     ran = follow(run)

@@ -3,14 +3,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 from file_queue import BUSY, LONGEST
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 
 SCRIPT = REPOSITORY / "scripts/checks/run_tests.py"
 QUICK = "tests/integration/scripts/test_campaign.py"  # brings the options of these tests along
@@ -27,8 +26,7 @@ def run(tmp_path, *files):
     for number, text in enumerate(files):
         (tmp_path / f"test_given_{number}.py").write_text(text)
     given = sorted(map(str, tmp_path.glob("test_given_*.py")))
-    line = [sys.executable, SCRIPT, results, QUICK, *given, "-c", "tests/integration/pytest.ini", "--rootdir=/"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    done = run_here([sys.executable, SCRIPT, results, QUICK, *given, "-c", "tests/integration/pytest.ini", "--rootdir=/"], timeout=120)
     cases = [] if not results.exists() else list(ElementTree.parse(results).getroot().iter("testcase"))
     return done, [f"{case.get('classname').rpartition('.')[2]}.{case.get('name')}" for case in cases]
 

@@ -3,11 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import os
-import subprocess
 
 import pytest
 
-from harness import REPOSITORY, driver_gpus
+from harness import REPOSITORY, driver_gpus, run_here
 from test_report import gpu_page
 
 SCRIPT = REPOSITORY / "scripts" / "gpu-check"
@@ -38,7 +37,6 @@ def test_nothing_run_is_no_success(tmp_path, chosen, said):
     if driver_gpus():
         pytest.skip("this machine has a GPU")
     path = {"PATH": f"/usr/bin:{os.environ['PATH']}"}
-    done = subprocess.run([SCRIPT, "--out", "page.md", "--", "-k", chosen], capture_output=True, text=True, cwd=tmp_path,
-                          env=os.environ | path)
+    done = run_here([SCRIPT, "--out", "page.md", "--", "-k", chosen], cwd=tmp_path, env=os.environ | path)
     assert done.returncode == 1 and said in done.stdout + done.stderr
     assert (tmp_path / "page.md").exists() == (said == "1 not run")

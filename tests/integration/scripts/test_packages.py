@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 
-from harness import REPOSITORY, load_script
+from harness import REPOSITORY, load_script, run_here, succeed_here
 from throwaway_machine import ThrowawayMachine
 
 LINK = "/etc/slurm/plugstack.conf.d/zz-bootstrap.conf"
@@ -22,9 +22,7 @@ NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstra
 
 def make_packages(generator, folder):
     """From what is built already, which takes seconds."""
-    line = ["cpack", "--config", "build/release/CPackConfig.cmake", "-G", generator, "-B", str(folder)]
-    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    succeed_here(["cpack", "--config", "build/release/CPackConfig.cmake", "-G", generator, "-B", str(folder)], cwd=REPOSITORY)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,7 @@ def packages(request, tmp_path_factory):
         if shutil.which("rpmbuild"):
             make_packages("RPM", folder)
         return folder
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()
+    head = run_here(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, check=True).stdout.strip()
     # `git archive` writes there what it was made of.
     made_of = [tarfile.open(path).pax_headers["comment"] for path in RELEASE.glob("*.tar.gz")]
     if made_of != [head]:
@@ -238,10 +236,9 @@ def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
 
 
 def test_the_plugin_needs_its_release_of_slurm(deb_packages):
-    fields = subprocess.run(["dpkg", "-f", deb_packages["slurm-bootstrap-plugin"], "Depends"], capture_output=True, text=True,
-                            check=True).stdout
+    fields = run_here(["dpkg", "-f", deb_packages["slurm-bootstrap-plugin"], "Depends"], check=True).stdout
     bounds = re.findall(r"slurm-wlm-basic-plugins \((\S+) ([^)]+)\)", fields)
-    installed = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+    installed = run_here(["slurmd", "-V"], check=True).stdout.split()[1]
     release = ".".join(installed.split(".")[:2])
 
     def fits(version):
@@ -297,7 +294,7 @@ BuildArch: noarch
 def test_rpm_takes_the_plugin_beside_its_own_slurm_alone(packages, tmp_path):
     """In a database of its own, where one package stands for Slurm, glibc and the shell."""
     ours = [path for path in packages.glob("*.rpm") if re.search("plugin.*x86_64|libbootstrap0.*x86_64", path.name)]
-    needs = subprocess.run(["rpm", "-qp", "--requires", *ours], capture_output=True, text=True, check=True).stdout.split("\n")
+    needs = run_here(["rpm", "-qp", "--requires", *ours], check=True).stdout.split("\n")
     others = {need for need in needs if need.startswith(("lib", "ld-", "rtld", "/")) and not need.startswith("libbootstrap0")}
     provides = "".join(f"Provides: {need}\n" for need in sorted(others))
     release = next(need.split()[-1] for need in needs if need.startswith("slurm >="))
@@ -309,7 +306,7 @@ def test_rpm_takes_the_plugin_beside_its_own_slurm_alone(packages, tmp_path):
                         folder / "slurm.spec"], check=True, capture_output=True)
         rpm = ["rpm", "--dbpath", folder / "db"]
         subprocess.run([*rpm, "-i", "--nodeps", "--justdb", next(folder.rglob("slurm-*.rpm"))], check=True, capture_output=True)
-        done = subprocess.run([*rpm, "-i", "--test", "--justdb", *ours], capture_output=True, text=True)
+        done = run_here([*rpm, "-i", "--test", "--justdb", *ours])
         assert (done.returncode == 0) == is_taken, done.stderr
         assert is_taken or re.search(r"slurm [<>]=? \S+ is needed by slurm-bootstrap-plugin", done.stderr)
 
@@ -325,7 +322,7 @@ def test_the_wheel_of_a_release_starts_a_world_without_the_plugin(cluster, machi
 def test_a_release_takes_no_folder_that_holds_something(tmp_path):
     (tmp_path / "kept").write_text("of somebody else")
     for out in (".", "kept"):
-        done = subprocess.run([REPOSITORY / "scripts/release", "--dry-run", "--out", out], cwd=tmp_path, capture_output=True, text=True)
+        done = run_here([REPOSITORY / "scripts/release", "--dry-run", "--out", out], cwd=tmp_path)
         assert done.returncode == 2 and "is no empty folder; name one" in done.stderr, done.stderr
     assert (tmp_path / "kept").exists()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, succeed_here
 
 PACKAGES = REPOSITORY / "etc" / "packages"
 
@@ -16,8 +16,7 @@ PACKAGES = REPOSITORY / "etc" / "packages"
 def install(folder, options):
     for line in (["cmake", "-S", REPOSITORY, "-B", folder / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_INSTALL_LIBDIR=lib",
                   *options], ["cmake", "--build", folder / "build"], ["cmake", "--install", folder / "build", "--prefix", folder / "usr"]):
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        succeed_here(line)
     return folder / "usr"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import INSIDE as TREE, REPOSITORY, Cluster, wait_for
+from harness import INSIDE as TREE, REPOSITORY, Cluster, run_here, wait_for
 
 SCRIPT = REPOSITORY / "scripts/scaling-report"
 INSIDE = f"{TREE}/scripts/scaling-report"
@@ -109,7 +109,7 @@ def test_the_page_stands_alone_and_shows_the_environment(first):
     links = re.findall(r"(?:src|href)=\"([^\"]*)", first.page)
     assert links and all(link.startswith("data:image/svg+xml;base64,") for link in links)
     assert "<script" not in first.page and "@import" not in first.page and "url(" not in first.page
-    version = subprocess.run(["srun", "--version"], capture_output=True, text=True).stdout.strip()
+    version = run_here(["srun", "--version"]).stdout.strip()
     text = html.unescape(first.page)
     for words in (version, os.uname().release, "node001", "eth0", "with gloo", "Open MPI v", "Debian", "1.96 standard errors"):
         assert words in text, words
@@ -223,5 +223,5 @@ def test_horovod_stands_beside_the_others(cluster, environments):
 def test_without_a_cluster_it_names_what_to_do(tmp_path):
     if subprocess.run(["sinfo", "-h"], capture_output=True).returncode == 0:
         pytest.skip("a Slurm cluster answers here")
-    done = subprocess.run([SCRIPT, "--out", tmp_path / "report"], capture_output=True, text=True)
+    done = run_here([SCRIPT, "--out", tmp_path / "report"])
     assert done.returncode == 1 and "scripts/cluster up" in done.stderr and done.stderr.count("\n") == 1, done

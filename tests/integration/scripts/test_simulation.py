@@ -1,10 +1,9 @@
 """scripts/simulate: where the answer can be computed by hand, and what it refuses."""
 
-import subprocess
 
 import pytest
 
-from harness import REPOSITORY, load_script
+from harness import REPOSITORY, load_script, run_here
 
 SCRIPT = REPOSITORY / "scripts/simulate"
 
@@ -43,12 +42,12 @@ def test_pmi1_lets_ranks_send_twice_in_turns(simulate):
 
 
 def test_table():
-    done = subprocess.run([SCRIPT, "--ranks", "1000"], capture_output=True, text=True)
+    done = run_here([SCRIPT, "--ranks", "1000"])
     rows = [line.rsplit(maxsplit=2) for line in done.stdout.splitlines()[2:5]]
     assert rows == [["ranks", "100", "1000"], ["nodes", "13", "125"], ["NCCL's roots", "1", "4"]], done
 
 
 @pytest.mark.parametrize("options", [("--ranks", "0"), ("--ranks", "1000001"), ("--ranks-per-node", "0")])
 def test_refuses_what_it_cannot_do(options):
-    done = subprocess.run([SCRIPT, *options], capture_output=True, text=True)
+    done = run_here([SCRIPT, *options])
     assert done.returncode == 1 and done.stderr.startswith("simulate: ") and done.stderr.count("\n") == 1

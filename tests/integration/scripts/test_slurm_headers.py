@@ -2,11 +2,10 @@
 
 import os
 import re
-import subprocess
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 
 PROJECT = f"""cmake_minimum_required(VERSION 3.25)
 project(reader NONE)
@@ -47,8 +46,7 @@ def configure(tmp_path):
 
     def run(*words, **variables):
         environment = {name: value for name, value in os.environ.items() if name != "SLURM_ROOT"}
-        done = subprocess.run(["cmake", "-S", project, "-B", tmp_path / "build", *words], capture_output=True, text=True,
-                              env=environment | variables)
+        done = run_here(["cmake", "-S", project, "-B", tmp_path / "build", *words], env=environment | variables)
         found = re.search(r"headers of (\S+) in (\S+)\.$", done.stdout, re.MULTILINE)
         done.found = found and found.groups()
         return done

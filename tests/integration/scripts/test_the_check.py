@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from default_cases import ROWS
-from harness import REPOSITORY, STATE_ROOT, wait_for
+from harness import REPOSITORY, STATE_ROOT, run_here, succeed_here, wait_for
 
 from checks.run_tests import STARTED_BY
 
@@ -65,7 +65,7 @@ def test_the_next_run_removes_the_cluster_of_a_run_that_was_killed(check_with_a_
     (tmp_path / "test_given.py").write_text("def test_nothing(): pass\n")
     line = [RUN_TESTS, tmp_path / "results.xml", "tests/integration/scripts/test_campaign.py", tmp_path / "test_given.py",
             "-c", "tests/integration/pytest.ini", "--rootdir=/"]  # fmt: skip
-    done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+    done = run_here(line, stdin=subprocess.DEVNULL, timeout=300)
     assert done.returncode == 0 and f"removes cluster {name}," in done.stderr, done.stderr
     assert not (STATE_ROOT / name).exists() and other.state.exists()
 
@@ -73,7 +73,7 @@ def test_the_next_run_removes_the_cluster_of_a_run_that_was_killed(check_with_a_
 def test_a_signal_before_the_first_test_ends_the_run(tmp_path):
     lines = ["import os, signal, sys, run_tests", "run_tests.PYTEST = ['true']", f"arguments = ['{tmp_path}/results.xml', 'tests']",
              "run_tests.remove_left_clusters = lambda: os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(run_tests.main(arguments))"]
-    done = subprocess.run([sys.executable, "-B", "-c", "; ".join(lines)], cwd=RUN_TESTS.parent, capture_output=True, text=True, timeout=60)
+    done = run_here([sys.executable, "-B", "-c", "; ".join(lines)], cwd=RUN_TESTS.parent, timeout=60)
     assert done.returncode == 3 and "exit statuses [2, 2" in done.stderr, done.stderr
 
 
@@ -93,14 +93,13 @@ def test_a_step_that_fails_ends_what_it_has_in_the_background(tmp_path):
     step = ["step_units() { sleep 600 & echo the last line; false; }", 'tee() { sleep 1; command tee "$@"; }', "mkdir -p build/report",
             "run_noted_step units", "cat build/report/steps.tsv", ""]
     script.write_text(script.read_text().replace('\nmain "$@"\n', "\n" + "\n".join(step)))
-    done = subprocess.run([script], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60)
+    done = run_here([script], stdin=subprocess.DEVNULL, timeout=60)
     assert re.search(r"^units\t\d+\tfailed\tthe last line$", done.stdout, re.MULTILINE), done.stdout + done.stderr
 
 
 def test_each_promise_of_security_md_is_tested_by_default():
     line = ["/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "-q", "--collect-only", "--default", "tests/integration"]
-    done = subprocess.run(line, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:]
+    done = succeed_here(line, cwd=REPOSITORY)
     promised = set(re.findall(r"\btest_\w+", (REPOSITORY / "SECURITY.md").read_text()))
     assert len(promised) > 30
     assert promised - set(re.findall(r"::(test_\w+)", done.stdout)) == set()
@@ -120,5 +119,4 @@ def test_the_workflow_calls_what_is_there(tmp_path):
     for word in (word for line in lines for word in shlex.split(line) if word.startswith(("scripts/", ".ci/"))):
         assert os.access(REPOSITORY / word, os.X_OK), word
     (tmp_path / "lines.sh").write_text("\n".join(["#!/bin/sh", *lines, ""]))
-    done = subprocess.run(["shellcheck", tmp_path / "lines.sh"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    succeed_here(["shellcheck", tmp_path / "lines.sh"])

@@ -5,7 +5,7 @@
 import subprocess
 from pathlib import Path
 
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 
 SCRIPT = Path(__file__).with_name("throwaway-machine.sh")
 
@@ -23,7 +23,7 @@ class ThrowawayMachine:
     def run(self, words, timeout=300):
         """A line of sh, or a list of words, run there as root."""
         line = ["sh", "-c", words] if isinstance(words, str) else list(map(str, words))
-        return subprocess.run([*self.enter, *line], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+        return run_here([*self.enter, *line], timeout=timeout, stdin=subprocess.DEVNULL)
 
     def close(self):
         self.keeper.stdin.close()

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from built_files import double
-from harness import command_line, process_namespaces, wait_for
+from harness import command_line, process_namespaces, run_here, wait_for
 from step_shapes import UP, Shape, ShapeRunner, fixed, generated
 
 IN_SHORT, IN_FULL = 4, 100
@@ -55,7 +55,7 @@ AS_USER_FOR_A_WHILE = (
 )
 
 needs_stacks = pytest.mark.skipif(
-    not shutil.which("strace") or "stack-trace=" not in subprocess.run(["strace", "-V"], capture_output=True, text=True).stdout,
+    not shutil.which("strace") or "stack-trace=" not in run_here(["strace", "-V"]).stdout,
     reason="needs strace that shows stacks (-k)",
 )
 

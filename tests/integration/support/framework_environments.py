@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, run_here
 
 MAKE = REPOSITORY / "scripts" / "frameworks"
 NO_INDEX = 3
@@ -22,7 +22,7 @@ def programs_of(name):
         return None
     done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)
     assert done.returncode in (0, NO_INDEX), done.stderr
-    path = subprocess.run([MAKE, "path", name], capture_output=True, text=True, check=True).stdout.strip()
+    path = run_here([MAKE, "path", name], check=True).stdout.strip()
     return path if done.returncode == 0 else None
 
 

@@ -220,6 +220,18 @@ def module_cluster(label, *options, asks=True):
     return cluster
 
 
+def run_here(line, **options):
+    """A command on this machine."""
+    return subprocess.run(line, capture_output=True, text=True, **options)
+
+
+def succeed_here(line, **options):
+    """As run_here(), for what the test needs."""
+    done = run_here(line, **options)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done
+
+
 def load_script(name):
     """A script of ours as a module."""
     loader = SourceFileLoader(name, str(REPOSITORY / "scripts" / name))

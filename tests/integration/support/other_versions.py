@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from built_files import PLUGIN
-from harness import INSIDE, REPOSITORY
+from harness import INSIDE, REPOSITORY, succeed_here
 
 FORMAT = 5  # of the messages from srun to the nodes
 RELEASE_1_0_0 = "30a1f7cf6aa75ef38c9477c17a0a706b9b2c6f2f"
@@ -25,8 +25,7 @@ def build_folder(version):
 def build(folder):
     for line in (["cmake", "--preset", "release", "-B", folder / "build", "-DBUILD_TESTING=OFF"],
                  ["cmake", "--build", folder / "build", "--target", "spank_bootstrap"]):
-        done = subprocess.run(line, cwd=folder / "source", capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        succeed_here(line, cwd=folder / "source")
     return f"{INSIDE}/build/{folder.name}/build/{PLUGIN}"
 
 
