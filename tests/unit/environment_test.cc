@@ -65,18 +65,16 @@ TEST_F(Capture, RefusesAFileThatIsNoEnvironment) {
                                            9),
                           std::string_view("two words = 1\n"), std::string_view("")}) {
     write(text);
-    const auto environment = captured_environment(path_);
-    ASSERT_FALSE(environment) << text;
-    EXPECT_NE(environment.error().message.find("does not hold NAME=VALUE entries"), std::string::npos);
+    const auto error = error_of(captured_environment(path_));
+    EXPECT_NE(error.message.find("does not hold NAME=VALUE entries"), std::string::npos) << text;
   }
   write(std::string_view("BASH_FUNC_module%%=() {\n}\0", 26));
   EXPECT_TRUE(captured_environment(path_));
 }
 
 TEST_F(Capture, NamesTheFileItCannotRead) {
-  const auto environment = captured_environment("/nonexistent/file");
-  ASSERT_FALSE(environment);
-  EXPECT_EQ(environment.error().message, "cannot read /nonexistent/file: No such file or directory");
+  EXPECT_EQ(error_of(captured_environment("/nonexistent/file")).message,
+            "cannot read /nonexistent/file: No such file or directory");
 }
 
 Environment read(const std::vector<std::string>& entries, UnknownVariables unknown = UnknownVariables::kSkip) {
@@ -124,9 +122,8 @@ TEST(KnownVariables, AListWithTooManyEntriesCountsAsNotSet) {
 TEST(KnownVariables, ASettingThatIsTooLongIsRefusedAsAWrongOne) {
   const auto environment = read({"SLURM_BOOTSTRAP_PORT=" + std::string(100'000, '1')});
   Settings settings;
-  const auto applied = apply_environment(settings, environment);
-  ASSERT_FALSE(applied);
-  EXPECT_TRUE(applied.error().message.ends_with("is not valid: use auto or a port from 1024 to 65535"));
+  const auto error = error_of(apply_environment(settings, environment));
+  EXPECT_TRUE(error.message.ends_with("is not valid: use auto or a port from 1024 to 65535"));
   EXPECT_LE(environment.get("SLURM_BOOTSTRAP_PORT")->size(), 1025U);
   for (const auto& spec : setting_specs()) {
     if (spec.applies_to == AppliesTo::kProcess) continue;
@@ -150,8 +147,7 @@ TEST(KnownVariables, AreNamedInOneWarningOfThePlan) {
   EXPECT_EQ(describe_refused(environment), "");
   environment.refuse("SLURM_STEP_RESV_PORTS");
   const auto plan = succeeded(plan_step(*read_task_facts(environment), {}));
-  ASSERT_EQ(plan->warnings.size(), 1U);
-  EXPECT_EQ(plan->warnings[0],
+  EXPECT_EQ(only(plan->warnings),
             "ignored SLURM_STEP_RESV_PORTS (limit: 8192 bytes, 1024 entries) from the environment of the step, because "
             "the value is too long; unset it or shorten the value");
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {

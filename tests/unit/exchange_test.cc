@@ -1,5 +1,6 @@
 // What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule which rank makes which unique id;
-// the owner of the PMIx variables.
+// the owner of the PMIx variables; the sentence about ranks that did not call, which calls none missing whose state is
+// unknown.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/exchanged_values.h"
 
@@ -9,6 +10,7 @@
 #include <random>
 #include <string>
 
+#include "comm/pmix/allgather.h"
 #include "core/exchange/pmix_environment.h"
 #include "known_layout.h"
 #include "step_environment.h"
@@ -183,6 +185,41 @@ TEST(PmixGate, ReadsThePortOfAnAddress) {
                            "a;usock:/tmp/x:80", "a;tcp4://127.0.0.1:12x"}) {
     EXPECT_FALSE(port_of_server(text)) << text;
   }
+}
+
+TEST(MissingRanks, IsAFactWhereTheServerAnswers) {
+  EXPECT_EQ(describe_missing_ranks(block_layout(4, 4), {{5, 8, 9, 10, 11}, {}, {}, ServerState::kAnswers}),
+            "missing: rank 5 (node002, local rank 1), ranks 8-11 (all of node003)");
+}
+
+TEST(MissingRanks, AreOnTheNodeThatTheServerWasQueryingWhenItFellSilent) {
+  const auto layout = block_layout(4, 4);
+  EXPECT_EQ(describe_missing_ranks(layout, {{}, {8, 9, 10, 11}, {12, 13, 14, 15}, ServerState::kSilent}),
+            "missing: ranks 8-11 (all of node003), and perhaps others; slurmstepd on this node stopped answering after "
+            "it queried node003, as happens when all ranks of a node have ended");
+  // The ranks of the own node were queried before.
+  EXPECT_EQ(
+      describe_missing_ranks(layout, {{1, 13}, {8, 9, 10, 11}, {}, ServerState::kSilent}),
+      "missing: rank 1 (node001, local rank 1), ranks 8-11 (all of node003), rank 13 (node004, local rank 1), and "
+      "perhaps others; slurmstepd on this node stopped answering after it queried node003, as happens when all ranks "
+      "of a node have ended");
+}
+
+TEST(MissingRanks, ARankIsUnknownIfTheServerDidNotAnswer) {
+  const auto layout = block_layout(2, 2);
+  EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kSilent}),
+            "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this "
+            "node no longer answers, as happens after it queries a node where all ranks have ended");
+  EXPECT_EQ(describe_missing_ranks(layout, {{1}, {}, {2, 3}, ServerState::kSilent}),
+            "missing: rank 1 (node001, local rank 1); missing or state unknown: ranks 2-3 (all of node002); slurmstepd "
+            "on this node no longer answers, as happens after it queries a node where all ranks have ended");
+  EXPECT_EQ(
+      describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kEnded}),
+      "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this node "
+      "has ended");
+  // A step on one node has no other node to query.
+  EXPECT_EQ(describe_missing_ranks(block_layout(1, 2), {{}, {}, {1}, ServerState::kSilent}),
+            "missing or state unknown: rank 1 (node001, local rank 1); slurmstepd on this node no longer answers");
 }
 
 }  // namespace

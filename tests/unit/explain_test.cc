@@ -86,15 +86,13 @@ TEST(Notes, NameWhatAUserMayHaveMissed) {
   };
   EXPECT_TRUE(notes(two_by_two()).empty());
   auto environment = step_of("node[001-002]", "3,1", 4, "node001");
-  ASSERT_EQ(notes(environment).size(), 1U);
-  EXPECT_EQ(notes(environment)[0],
+  EXPECT_EQ(only(notes(environment)),
             "Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2 for an even spread");
   EXPECT_TRUE(notes(step_of("node[001-002]", "2,1", 3, "node001")).empty()) << "three tasks cannot be even";
   environment = step_of("node001", "1", 1, "node001");
   environment.set("SLURM_STEP_GPUS", "0,1");
   environment.set("CUDA_VISIBLE_DEVICES", "0,1");
-  ASSERT_EQ(notes(environment).size(), 1U);
-  EXPECT_EQ(notes(environment)[0],
+  EXPECT_EQ(only(notes(environment)),
             "node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused; use "
             "--ntasks-per-node=2 for a task for each GPU");
 }

@@ -106,21 +106,9 @@ TEST(AssignGpus, GroupsAreRunsOfNeighbours) {
   EXPECT_EQ(assign_gpus(Distances(4, Order(8, 0)), in_turn(8)), (Order{0, 2, 4, 6, 1, 3, 5, 7}));
 }
 
-TEST(AssignGpus, GroupsFollowTheTasksCores) {
-  // Two tasks, the first one on the second package.
-  const Distances distances{{2000, 2000, 0, 0}, {0, 0, 2000, 2000}};
-  EXPECT_EQ(assign_gpus(distances, in_turn(4)), (Order{2, 0, 3, 1}));
-}
-
 TEST(AssignGpus, LeavesTheFarthestGpuOver) {
   const Distances distances{{2000, 0, 0}, {2000, 0, 0}};
   EXPECT_EQ(assign_gpus(distances, in_turn(3)), (Order{2, 1, 0}));  // GPU 1 stays with task 1
-}
-
-TEST(AssignGpus, SharesSoThatAllTasksOfAPositionAreNear) {
-  // Four tasks on two GPUs: 0 and 2 share, 1 and 3 share.
-  const Distances distances{{2000, 0}, {0, 2000}, {2000, 0}, {0, 2000}};
-  EXPECT_EQ(assign_gpus(distances, in_turn(2)), (Order{1, 0}));
 }
 
 TEST(AssignGpus, TakesTheSizesOfRealNodesAndMore) {
@@ -181,18 +169,9 @@ std::vector<CpuSet> cores_of_tasks(std::string_view text) {
 StepFacts facts_on(const KnownNode& node, std::size_t tasks) {
   const auto vendor = node.gpus.empty() ? GpuVendor::kNvidia : node.gpus.front().vendor;
   const auto gpus = node.gpus.empty() ? std::size_t{4} : gpus_of(node.gpus, vendor).size();
-  std::vector<std::size_t> numbers(gpus);
-  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
-  const auto list = join(numbers, ",");
-  auto environment = step_of("node001", std::to_string(tasks), static_cast<int>(tasks), "node001");
-  environment.set("SLURM_STEP_NUM_NODES", "1");
-  environment.unset("CUDA_VISIBLE_DEVICES");
-  environment.set("SLURM_STEP_GPUS", list);
-  environment.set(vendor == GpuVendor::kAmd ? "ROCR_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES", list);
-  LocalTasks local;
-  local.host = "node001";
-  for (std::size_t rank = 0; rank < tasks; ++rank) local.ranks.push_back(static_cast<Rank>(rank));
-  auto facts = *read_facts(environment, {12, 0, 0}, local);
+  const auto list = numbers(static_cast<int>(gpus));
+  auto facts = one_node(static_cast<int>(tasks), list, list,
+                        vendor == GpuVendor::kAmd ? "ROCR_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES");
   facts.gpus_of_node = node.gpus;
   return facts;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "core/plan/own_plan.h"
 #include "core/plan/step_plan.h"
 #include "core/plan/task_plan.h"
+#include "core/util/text.h"
 #include "step_environment.h"
 
 namespace bootstrap {
@@ -55,6 +57,27 @@ inline WholePlan plan_of(const Environment& environment, const Settings& setting
                          const MpirunContext& around = {}) {
   return *make_plan(*read_task_facts(environment, around), settings);
 }
+
+// 0,1,2 and so on.
+inline std::string numbers(int count) {
+  std::vector<int> all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return join(all, ",");
+}
+
+// All tasks of a step on one node with these GPUs, which `variable` lists.
+inline StepFacts one_node(int tasks, const std::string& list, const std::string& ids,
+                          std::string_view variable = "CUDA_VISIBLE_DEVICES") {
+  auto environment = step_of("node001", std::to_string(tasks), tasks, "node001");
+  environment.unset("CUDA_VISIBLE_DEVICES");
+  environment = with(environment, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_GPUS", ids}, {variable, list}});
+  LocalTasks local;
+  local.host = "node001";
+  for (int rank = 0; rank < tasks; ++rank) local.ranks.push_back(static_cast<Rank>(rank));
+  return *read_facts(environment, {12, 0, 0}, local);
+}
+
+inline StepFacts one_node(int tasks, int gpus) { return one_node(tasks, numbers(gpus), numbers(gpus)); }
 
 inline const PlannedVariable& variable(const WholePlan& plan, std::string_view name) { return *plan.find(name); }
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/step_plan.h"
 #include "core/util/text.h"
 #include "own_network.h"
 #include "step_environment.h"
@@ -279,10 +280,8 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
 TEST(PortReservationNetwork, ReportsTheReasonOfTheSystem) {
   in_own_network([] {
     become_nobody();
-    const auto reservation = reserve_port(80);
-    ASSERT_FALSE(reservation);
-    EXPECT_EQ(reservation.error().code, ErrorCode::kUnavailable);
-    EXPECT_EQ(reservation.error().message, "the port cannot be reserved: Permission denied");
+    EXPECT_EQ(error_of(reserve_port(80)),
+              (Error{ErrorCode::kUnavailable, "the port cannot be reserved: Permission denied"}));
   });
 }
 

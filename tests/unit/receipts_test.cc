@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/step/failure.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -51,12 +52,10 @@ TEST(Receipts, NamesNodesThatAreSilentWhileTheirTasksRun) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), true, 20);
   receipts.add(report(Kind::kPassed, "node002"), true, 20);
-  const auto said = say(receipts);
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_EQ(said[0].find("node[003-004] have not confirmed that their tasks got their ranks: the plugin's line is "),
-            0U)
-      << said[0];
-  EXPECT_NE(said[0].find("slurm-bootstrap there is older than 1.1; run there: slurm-bootstrap check --local"),
+  const auto said = only(say(receipts));
+  EXPECT_EQ(said.find("node[003-004] have not confirmed that their tasks got their ranks: the plugin's line is "), 0U)
+      << said;
+  EXPECT_NE(said.find("slurm-bootstrap there is older than 1.1; run there: slurm-bootstrap check --local"),
             std::string::npos);
 }
 
@@ -67,10 +66,8 @@ TEST(Receipts, NamesSilentNodesOfAShortStepAtItsEnd) {
   receipts.add(report(Kind::kHello, "node003"), true, 20);
   const auto started = [](Rank rank) { return rank < 8; };
   EXPECT_TRUE(receipts.look(500, started, false).empty());
-  const auto said = receipts.look(500, started, true);
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_EQ(said[0].find("node004 has not confirmed that its tasks got their ranks: the plugin's line is "), 0U)
-      << said[0];
+  const auto said = only(receipts.look(500, started, true));
+  EXPECT_EQ(said.find("node004 has not confirmed that its tasks got their ranks: the plugin's line is "), 0U) << said;
   EXPECT_TRUE(receipts.look(501, started, true).empty()) << "once";
 }
 
@@ -122,12 +119,11 @@ TEST(Receipts, GivesANodeThatSaidHelloAMinute) {
     return said;
   };
   EXPECT_TRUE(said_at(55'000).empty());
-  const auto late = said_at(90'000);
-  ASSERT_EQ(late.size(), 1U);
-  EXPECT_EQ(late[0].find("node004 has not confirmed that all of its tasks got their ranks: another plugin started or "
-                         "ended a task before slurm-bootstrap's turn"),
+  const auto late = only(said_at(90'000));
+  EXPECT_EQ(late.find("node004 has not confirmed that all of its tasks got their ranks: another plugin started or "
+                      "ended a task before slurm-bootstrap's turn"),
             0U)
-      << late[0];
+      << late;
 }
 
 TEST(Receipts, NamesNodesWhereTasksEndedWithoutTheirRanksTogether) {
@@ -138,9 +134,8 @@ TEST(Receipts, NamesNodesWhereTasksEndedWithoutTheirRanksTogether) {
   EXPECT_TRUE(receipts.look(9'010, all_run).empty());
   receipts.add(report(Kind::kNeverSet, "node004"), true, 9'020);
   ASSERT_EQ(receipts.next_look(), 9'500U);
-  const auto said = receipts.look(9'500, all_run);
-  ASSERT_EQ(said.size(), 1U);
-  EXPECT_EQ(said[0].find("node[003-004] have not confirmed that all of their tasks got their ranks"), 0U) << said[0];
+  const auto said = only(receipts.look(9'500, all_run));
+  EXPECT_EQ(said.find("node[003-004] have not confirmed that all of their tasks got their ranks"), 0U) << said;
 }
 
 TEST(Receipts, OfTwoComponentsOnOneNodeBothMustConfirm) {

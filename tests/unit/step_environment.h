@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/util/environment.h"
 #include "core/util/result.h"
@@ -21,6 +22,22 @@ Result<Value> succeeded(Result<Value> result, const char* file = __builtin_FILE(
   if (result) return result;
   ADD_FAILURE_AT(file, line) << result.error().message;
   throw std::runtime_error(result.error().message);
+}
+
+// The error of a call that must fail. Where it has not, the test fails in the line of the call.
+template <class Value>
+Error error_of(const Result<Value>& result, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (!result) return result.error();
+  ADD_FAILURE_AT(file, line) << "it has succeeded";
+  return {};
+}
+
+// The only one of some texts, or none.
+inline std::string only(const std::vector<std::string>& texts, const char* file = __builtin_FILE(),
+                        int line = __builtin_LINE()) {
+  if (texts.size() == 1) return texts.front();
+  ADD_FAILURE_AT(file, line) << texts.size() << " texts";
+  return {};
 }
 
 inline Environment environment_of(std::initializer_list<std::pair<const char*, std::string>> values) {

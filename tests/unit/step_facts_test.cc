@@ -82,10 +82,9 @@ TEST(StepFacts, EachMissingVariableIsNamed) {
                            "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS"}) {
     auto environment = two_by_two();
     environment.unset(name);
-    const auto facts = read_task_facts(environment);
-    ASSERT_FALSE(facts) << name;
-    EXPECT_EQ(facts.error().code, ErrorCode::kMissing);
-    EXPECT_NE(facts.error().message.find(name), std::string::npos);
+    const auto error = error_of(read_task_facts(environment));
+    EXPECT_EQ(error.code, ErrorCode::kMissing);
+    EXPECT_NE(error.message.find(name), std::string::npos) << name;
   }
 }
 
@@ -102,7 +101,7 @@ TEST(StepFacts, ContradictionsAreRefused) {
   }
   EXPECT_FALSE(read_task_facts(with(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "4 "}})));
   auto environment = with(two_by_two(), {{"SLURM_STEP_NODELIST", std::string(70000, 'n')}});
-  EXPECT_EQ(read_task_facts(environment).error().code, ErrorCode::kLimit);
+  EXPECT_EQ(error_of(read_task_facts(environment)).code, ErrorCode::kLimit);
 }
 
 TEST(StepFacts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
@@ -119,9 +118,8 @@ TEST(StepFacts, ComponentsOfAHeterogeneousJobDifferInTheirJobId) {
 TEST(StepFacts, AComponentAloneDoesNotGuess) {
   // Rank 0 of the second component is on the first host of the sorted list, as the step's rank 0 would be.
   const LocalTasks local{.host = "node001", .ranks = {0, 1}, .local_id = {}, .component_job = 13, .component_size = 2};
-  const auto facts = read_facts(two_by_two(), {12, 0, 0}, local);
-  ASSERT_FALSE(facts);
-  EXPECT_NE(facts.error().message.find("one component of a heterogeneous step"), std::string::npos);
+  const auto error = error_of(read_facts(two_by_two(), {12, 0, 0}, local));
+  EXPECT_NE(error.message.find("one component of a heterogeneous step"), std::string::npos);
 
   auto environment = with(two_by_two(), {{"SLURM_NPROCS", "2"}});
   EXPECT_FALSE(read_task_facts(environment));

@@ -55,12 +55,10 @@ TEST(StepPlan, AValueThatCannotBeRightIsReplacedWithAWarning) {
   EXPECT_TRUE(plan_of(environment).warnings.empty());  // the user may choose it, and it is right
   environment.set("RANK", "0");
   environment.set("WORLD_SIZE", "1");
-  const auto warnings = plan_of(environment).warnings;
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_EQ(warnings[0].find("replaced WORLD_SIZE=\"1\" (this step has 4) from the environment of srun"), 0U)
-      << warnings[0];
+  const auto warning = only(plan_of(environment).warnings);
+  EXPECT_EQ(warning.find("replaced WORLD_SIZE=\"1\" (this step has 4) from the environment of srun"), 0U) << warning;
   EXPECT_EQ(value(plan_of(environment), "WORLD_SIZE"), "4");
-  EXPECT_NE(warnings[0].find("unset it before srun"), std::string::npos) << warnings[0];
+  EXPECT_NE(warning.find("unset it before srun"), std::string::npos) << warning;
   environment.set("GROUP_WORLD_SIZE", "9");
   EXPECT_NE(plan_of(environment).warnings[0].find("unset them before srun"), std::string::npos);
   auto second = with(two_by_two(3), {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"NODE_RANK", "1"}});
@@ -100,9 +98,8 @@ TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAs
   };
   const auto other = plan_with("node002");
   EXPECT_EQ(value(other, "MASTER_ADDR"), "node002");
-  ASSERT_EQ(other.warnings.size(), 1U);
-  EXPECT_EQ(other.warnings[0].find("MASTER_ADDR=\"node002\" stays as you set it, but rank 0 is on node001; "), 0U)
-      << other.warnings[0];
+  const auto warning = only(other.warnings);
+  EXPECT_EQ(warning.find("MASTER_ADDR=\"node002\" stays as you set it, but rank 0 is on node001; "), 0U) << warning;
   for (const auto* own : {"node001", "10.20.1.1", "store.example"}) EXPECT_TRUE(plan_with(own).warnings.empty()) << own;
   EXPECT_EQ(value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
 }
@@ -119,8 +116,7 @@ StepFacts second_node(std::string_view users, SetUp set_up = SetUp::kWorld) {
 TEST(StepPlan, AMasterAddressOutsideOfTheStepIsReportedAndReplacedWhereTheStepAsks) {
   const auto reported = *make_plan(second_node("node001"), {});
   EXPECT_EQ(value(reported, "MASTER_ADDR"), "node001");
-  ASSERT_EQ(reported.warnings.size(), 1U);
-  EXPECT_EQ(reported.warnings[0],
+  EXPECT_EQ(only(reported.warnings),
             "MASTER_ADDR=\"node001\" stays as you set it, but this step has no task on that node, and rank 0 is on "
             "node002; if the ranks are to meet on node002, unset it before srun, or use --bootstrap=on");
   EXPECT_EQ(value(*make_plan(second_node("node001", SetUp::kAllSettings), {}), "MASTER_ADDR"), "node002");
@@ -129,9 +125,8 @@ TEST(StepPlan, AMasterAddressOutsideOfTheStepIsReportedAndReplacedWhereTheStepAs
   }
   auto elsewhere = second_node("10.20.1.1");
   elsewhere.is_users_master_elsewhere = true;
-  ASSERT_EQ(make_plan(elsewhere, {})->warnings.size(), 1U);
-  EXPECT_EQ(make_plan(elsewhere, {})->warnings[0].find("MASTER_ADDR=\"10.20.1.1\" stays as you set it, but it is no"),
-            0U);
+  const auto warning = only(make_plan(elsewhere, {})->warnings);
+  EXPECT_EQ(warning.find("MASTER_ADDR=\"10.20.1.1\" stays as you set it, but it is no"), 0U);
   elsewhere.decision.asked = Asked::kStrongly;
   EXPECT_EQ(make_plan(elsewhere, {})->warnings.size(), 1U) << "it stays in a step that asks, too";
 }
