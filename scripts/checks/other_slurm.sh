@@ -15,9 +15,9 @@ cd "$repository"
 # Files of tests/integration: what depends on the release of Slurm, PMIx, PyTorch or Open MPI, and not what measures time,
 # forecasts, or needs no cluster.
 readonly tests=(
-  activation/{activation,addresses,ipv6,newer_slurm,option_abuse,options,refusals,slurm_partitions,unchanged_environment,unknown_names}
-  command/{check,check_nodes,explain,explain_in_task,where}
-  exchange/{exchange{,_daemons,_faults,_pmi1,_refusals,_side_effects},communicators}
+  activation/{activation,addresses,newer_slurm,option_abuse,options,refusals,slurm_partitions,unchanged_environment,unknown_names}
+  command/{check,explain,explain_in_task,where}
+  exchange/{exchange{,_daemons,_faults,_pmi1},communicators}
   failures/{first_failure,plugin_faults,supervise} frameworks/{framework_variables,examples,train} gpus/{gpus,near_gpus}
   layouts/{layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
   preload/{preload,preload_other_processes} scripts/{cluster,cluster_cgroups,cluster_slurm,packages}

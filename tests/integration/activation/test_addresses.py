@@ -1,5 +1,5 @@
 """Addresses, interfaces and ports that users export, as programs of PyTorch see them: without the plugin, unasked, asked, and
-with the plugin of 1.0.0."""
+with the plugin of 1.0.0. On hosts with addresses of IPv6 alone the ranks meet, and what a node reports reaches srun."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -8,10 +8,11 @@ import re
 
 import pytest
 
-from activation_steps import TWO, told
+from activation_steps import TWO, srun, told
 from other_versions import build_1_0_0
 from port_steps import background
-from training_steps import training_cluster
+from preload_steps import preloading
+from training_steps import ONE_EACH, TORCHRUN, training_cluster
 
 LISTEN = "import socket, time; s = socket.create_server(('', PORT)); print('ready', flush=True); time.sleep(600)"
 ASK = "--bootstrap=on"
@@ -87,3 +88,45 @@ def test_the_same_rows_without_the_plugin_and_with_1_0_0(cluster, capsys):
         with capsys.disabled():
             print(f"\n{name}:", *(f"{how}: {met} ranks meet, {len(lines)} lines;" for how, (met, lines) in zip(HOW, (off, *before, *now))))
         assert all(after[0] >= earlier[0] for earlier, after in zip(before, now)), (name, before, now)
+
+
+# -- IPv6 alone
+
+
+FAILS = "import os, sys, time; sys.exit(3) if os.environ['RANK'] == '2' else time.sleep(2)"
+
+
+@pytest.fixture(scope="module")
+def ipv6(cluster_factory):
+    return training_cluster(cluster_factory, "ipv6", "--ipv6")
+
+
+def sums(ipv6, options, *program, **run):
+    done = srun(ipv6, options, *program, timeout=180, **run)
+    assert re.findall(r"^sum (\d)", done.stdout, re.M) == ["4"] * 4 and told(done) == [], done
+
+
+def test_no_host_has_an_address_of_ipv4(ipv6):
+    done = srun(ipv6, "-N2", "ip", "-4", "-o", "addr", "show", "eth0")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("program", [("python3", "train.py"), ("python3", "train.py", "slurm://")], ids=["env", "slurm"])
+def test_a_world_meets(ipv6, program):
+    sums(ipv6, f"{TWO} --mpi=pmix", *program)
+
+
+def test_torchruns_meet(ipv6):
+    sums(ipv6, ONE_EACH, *TORCHRUN)
+
+
+def test_the_preloaded_library_sets_up_the_same(ipv6):
+    with ipv6.other_plugstack():
+        sums(ipv6, f"{TWO} {preloading()}", "python3", "train.py")
+
+
+def test_a_failure_and_an_address_of_another_node_are_named(ipv6):
+    done = ipv6.run(["srun", *TWO.split(), "--bootstrap=on", "python3", "-c", FAILS])
+    assert done.returncode == 3 and "task 2 (node002, local rank 0) failed first" in done.stderr, done.stderr
+    other = srun(ipv6, TWO, "python3", "-c", "1", env={"MASTER_ADDR": "fd20::1:2"})
+    assert len(told(other)) == 1 and "it is no address of node001, where rank 0 is" in told(other)[0], other.stderr

@@ -17,10 +17,10 @@ from harness import REPOSITORY
 BOUND = 60  # seconds, for what never ends
 # Other advice, or all that of a file or folder, and the test that runs it.
 ELSEWHERE = {
-    "api": "exchange/test_exchange_refusals", "comm": "exchange/test_exchange_pmi1", "probe": "exchange/test_exchange_refusals",
+    "api": "exchange/test_exchange", "comm": "exchange/test_exchange_pmi1", "probe": "exchange/test_exchange",
     "exchange": "exchange/test_exchange_pmi1", "horovod": "frameworks/test_horovod", "preload": "preload/test_preload",
     "settings": "activation/test_options", "cli": "command/test_command_line",
-    "plugstack.cc": "command/test_check_nodes", "network.cc": "activation/test_options", "explain.cc": "gpus/test_near_gpus",
+    "plugstack.cc": "command/test_check", "network.cc": "activation/test_options", "explain.cc": "gpus/test_near_gpus",
     "own_plan.cc": "command/test_explain_in_task", "framework_plan.cc": "activation/test_addresses",
     "master_endpoint.cc": "ports/test_ports", "reserved_ports.cc": "ports/test_port_conflicts", "step_plan.cc": "gpus/test_gpus",
     "node_gpus.cc": "gpus/test_gpus", "visible_gpus.cc": "gpus/test_gpus", "task_plan.cc": "activation/test_refusals",

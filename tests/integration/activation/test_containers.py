@@ -8,7 +8,7 @@ import re
 import pytest
 
 from built_files import BUILT_INSIDE, double
-from harness import module_cluster
+from harness import module_cluster, our_lines
 from preload_steps import FOR_GLIBC
 
 LIBRARIES = f"{BUILT_INSIDE}/libbootstrap"
@@ -51,10 +51,6 @@ def tasks_of(done):
     return tasks
 
 
-def sentences(done):
-    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-
-
 def own_gpu(task):
     """What a program takes that goes by LOCAL_RANK."""
     return task["CUDA_VISIBLE_DEVICES"].split(",")[int(task["LOCAL_RANK"])]
@@ -67,7 +63,7 @@ def test_ranks_and_gpus_are_right_in_a_container(cluster, beside, order):
     for rank, task in tasks_of(done).items():
         assert (task["RANK"], task["WORLD_SIZE"], task["LOCAL_WORLD_SIZE"]) == (str(rank), "4", "2")
         assert own_gpu(task) == task["SLURM_LOCALID"]
-    assert sentences(done) == []
+    assert our_lines(done) == []
 
 
 @pytest.mark.parametrize("mode", ["first", "narrow"])
@@ -106,7 +102,7 @@ def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, ord
     beside(pyxis(), order)
     done = cluster.run(["srun", *NODES, IMAGE, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {FOR_GLIBC + LIBRARY}
-    assert sentences(done) == []
+    assert our_lines(done) == []
 
 
 @ORDERS
@@ -114,7 +110,7 @@ def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster
     beside(pyxis(), order, "preload_library=/no/such/library.so")
     done = cluster.run(["srun", *NODES, IMAGE, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {""}
-    said = [line.split("bootstrap: ", 1)[1] for line in sentences(done)]
+    said = [line.split("bootstrap: ", 1)[1] for line in our_lines(done)]
     assert len(said) == 2 and all(f"on {node}: " in line for node, line in zip(("node001", "node002"), sorted(said)))
     assert len({re.sub(r"on node\d+", "", line) for line in said}) == 1
 
@@ -125,7 +121,7 @@ def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, be
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == task["SLURM_LOCALID"] and task["LOCAL_RANK"] == "0"
         assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("1", "0", "93")
-    [sentence] = sentences(done)
+    [sentence] = our_lines(done)
     assert "another Slurm plugin leaves a task 1 of 2 GPUs" in sentence
 
 
@@ -135,7 +131,7 @@ def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == task["LOCAL_RANK"] == task["SLURM_LOCALID"]
         assert (task["LOCAL_WORLD_SIZE"], task["BOOTSTRAP_GPU"], task["OMP_NUM_THREADS"]) == ("2", "", "93")
-    assert sentences(done) == []
+    assert our_lines(done) == []
 
 
 def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
@@ -144,7 +140,7 @@ def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
     for task in tasks_of(done).values():
         assert task["CUDA_VISIBLE_DEVICES"] == "0,1" and own_gpu(task) == task["SLURM_LOCALID"]
         assert task["OMP_NUM_THREADS"] == "93"
-    assert sentences(done) == []
+    assert our_lines(done) == []
 
 
 def test_threads_of_a_plugin_behind_us_are_not_taken_for_the_users(cluster, beside):

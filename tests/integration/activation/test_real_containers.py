@@ -45,7 +45,7 @@ def site(cluster_factory):
     shutil.copy(built("libbootstrap/slurm-bootstrap"), IMAGE / "usr/bin")
     shutil.copy(built(LIBRARY), IMAGE / "usr/lib/x86_64-linux-gnu")
     cluster = cluster_factory("real-containers").up("--nodes", "2", "--cpus", "8", "--gpus", "2", "--constrain-devices")
-    home = cluster.state / "home/alice"
+    home = cluster.home
     (home / "image").symlink_to(IMAGE)
     cluster.write_home("train_ddp.py", (REPOSITORY / "etc/examples/train_ddp.py").read_text(encoding="utf-8"))
     subprocess.run(["chown", "-hR", f"{ALICE}:{ALICE}", IMAGE], check=True)

@@ -22,13 +22,8 @@ command -v sudo > /dev/null || { printf '#!/bin/sh\\nexec "$@"\\n' > /usr/local/
 
 def new_machine():
     machine = ThrowawayMachine()
-    do(machine, READER)
+    machine.succeed(READER)
     return machine
-
-
-def do(machine, line):
-    done = machine.run(line)
-    assert done.returncode == 0, f"{line}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
 
 
 class DocumentCluster:
@@ -36,7 +31,7 @@ class DocumentCluster:
 
     def __init__(self, make_cluster):
         self.machine = new_machine()
-        do(self.machine, "cmake --install build/release --prefix /usr --strip > /dev/null && ldconfig")
+        self.machine.succeed("cmake --install build/release --prefix /usr --strip > /dev/null && ldconfig")
         self.plugstack = REPOSITORY / "build" / "plugstack.documents"
         self.plugstack.write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
         self.cluster = make_cluster("documents")
@@ -44,7 +39,7 @@ class DocumentCluster:
         self.cluster.prefix = self.machine.enter
         self.cluster.up("--nodes", "2", "--gpus", "2", "--cpus", "8", "--plugstack", str(self.plugstack))
         # The log as node001 has it where Debian puts it.
-        do(self.machine, f"mkdir -p /var/log/slurm && ln -s {self.cluster.state}/log/slurmd.node001.log /var/log/slurm/slurmd.log")
+        self.machine.succeed(f"mkdir -p /var/log/slurm && ln -s {self.cluster.state}/log/slurmd.node001.log /var/log/slurm/slurmd.log")
         self.pages = set()
 
     def close(self):
@@ -106,7 +101,7 @@ class DocumentMachines:
                 machine.close()
             self.machines = {page: new_machine()}
             # At the path of this checkout, by which a compiler cache knows its files.
-            do(self.machines[page], f"git clone -q --no-hardlinks {REPOSITORY} /var/clone && mount --bind /var/clone {REPOSITORY}")
+            self.machines[page].succeed(f"git clone -q --no-hardlinks {REPOSITORY} /var/clone && mount --bind /var/clone {REPOSITORY}")
         machine = self.machines[page]
         line = ["bash", "-c", 'cd "$1" && exec bash -e -c "$2" 2>&1', "_", REPOSITORY, text]
         done = machine.run(line, timeout=560)

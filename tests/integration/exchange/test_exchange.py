@@ -1,12 +1,15 @@
-"""Ranks of real steps exchange values over Slurm's PMIx server, and the step is then as if they had not."""
+"""Ranks of real steps exchange values over Slurm's PMIx server, and the step is then as if they had not: a program that ends in any
+way, forks, or runs MPI is not changed nor hindered. With another user's PMIx, or a silent server: one sentence in time, and a process
+that ends."""
 
 import random
 import re
 
 import pytest
 
-from built_files import BUILD, program
-from exchange_steps import DIFFERENT_CALLS, DONE, assert_different_calls_fail_at_once, leftovers, run_step, wait_until_nothing_is_left
+from built_files import BUILD, LIBRARY, inside, program
+from exchange_steps import (DIFFERENT_CALLS, DONE, ENDS, assert_different_calls_fail_at_once, leftovers, run_python, run_step, sentences,
+                            successes, wait_until_nothing_is_left)
 from harness import INSIDE, REPOSITORY, TESTS, module_cluster, wait_for
 from port_steps import background
 
@@ -130,3 +133,202 @@ def test_control_a_data_race_is_reported(exchange_cluster):
 @pytest.mark.parametrize("different", DIFFERENT_CALLS)
 def test_different_calls_fail_at_once(exchange_cluster, different):
     assert_different_calls_fail_at_once(exchange_cluster, different, "--mpi=pmix")
+
+
+# -- what else a program does
+
+
+# Each letter is a step: x exchange, I MPI_Init, B MPI_Barrier, F MPI_Finalize, L one that every other rank ends late.
+AFTER_INIT = ("IxBFx", "IxxBxFxx", "IFxxx", "ILxxx")
+BEFORE_INIT = ("xIBF", "xxIxBxF", "xIxBxLxx")
+
+MPI4PY = """import ctypes, sys, time
+time.sleep(0.3)  # Slurm 22.05 loses a message of MPI_Init that comes while another node still starts its tasks
+library = ctypes.CDLL(sys.argv[1])
+library.bootstrap_last_error.restype = ctypes.c_char_p
+job = ctypes.c_void_p()
+assert library.bootstrap_open(ctypes.byref(job), None) == 0, library.bootstrap_last_error()
+from mpi4py import MPI
+for _ in range(3):
+    assert library.bootstrap_barrier(job) == 0, library.bootstrap_last_error()
+    assert MPI.COMM_WORLD.allreduce(1) == MPI.COMM_WORLD.size == library.bootstrap_size(job)
+    assert MPI.COMM_WORLD.rank == library.bootstrap_rank(job)
+MPI.Finalize()
+assert library.bootstrap_barrier(job) == 0, library.bootstrap_last_error()
+print("right", flush=True)
+import os
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("mpi", ["pmix", "none"])
+def test_a_program_below_valgrind_exchanges_without_an_error(exchange_cluster, mpi):
+    words = ["srun", f"--mpi={mpi}", "-N2", "-n2", "valgrind", "--error-exitcode=9", program("exchange_ends"), "return", "kept"]
+    done = exchange_cluster.run(words, timeout=120)
+    assert done.returncode == 0 and done.stderr.count("ERROR SUMMARY: 0 errors") == 2, done.stderr[-3000:]
+
+
+def of_each_task(line):
+    """srun puts tasks into one line as their ends happen to reach it: one line for each task instead."""
+    told = re.fullmatch(r"(srun: error: \S+): tasks? ([\d,-]+): (.+)", line)
+    if not told:
+        return {line}
+    ranges = [(part.split("-")[0], part.split("-")[-1]) for part in told[2].split(",")]
+    tasks = [task for first, last in ranges for task in range(int(first), int(last) + 1)]
+    return {f"{told[1]}: task {task}: {told[3]}" for task in tasks}
+
+
+def outcome(step):
+    """What Slurm made of a step: its exit and srun's messages about tasks, without the numbers of jobs."""
+    lines = [line for line in step.stderr.splitlines() if line.startswith("srun:")]
+    lines = {each for line in lines for each in of_each_task(line)}
+    return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
+
+
+def test_every_end_of_a_program_is_as_without_the_library(exchange_cluster, campaign, figure):
+    cases = [(how, first) for how in ENDS for first in ("nothing", "exchange", "kept")] * campaign.size(50, 1)
+
+    def run(case):
+        return run_step(exchange_cluster, 2, 2, program("exchange_ends"), *case)
+
+    steps = campaign.run(run, cases, AT_ONCE)
+    expected = {how: outcome(step) for (how, first), step in steps if first == "nothing"}
+    bad = [(case, step, expected[case[0]]) for case, step in steps if outcome(step) != expected[case[0]]]
+    codes = {how: code for how, (code, _) in expected.items()}
+    figure("M8", got=f"{len(ENDS)} ways, {len(steps):,} steps, {len(bad)} differences", met=not bad,
+           control="PMIx_Init without PMIx_Finalize ends the step")  # fmt: skip
+    assert not bad, bad[0]
+    assert codes["return"] == codes["child"] == codes["workers"] == 0 and codes["exit3"] == 3 and codes["abort"] != 0
+
+
+@pytest.mark.parametrize("how", ["return", "_exit"])
+def test_control_a_session_left_open_is_a_kill(exchange_cluster, how):
+    step = run_step(exchange_cluster, 2, 2, program("exchange_ends"), how, "pmix")
+    assert step.returncode == 137 and "Killed" in step.stderr, step
+
+
+def sockets(listing):
+    return set(re.findall(r"socket:\[\d+\]", listing))
+
+
+def test_children_are_refused_and_see_no_connection(exchange_cluster):
+    step = run_python(exchange_cluster, "fork_program.py")
+    lines = step.stdout.splitlines()
+    assert step.returncode == 0 and sum(line.endswith(": success") for line in lines) == 12, step
+    for child in ("child between", "child in the midst"):
+        told = [line for line in lines if line.startswith(child)]
+        assert len(told) == 1 and "this process is a forked child of the rank, and exchanges do not work after fork()" in told[0], step
+    # What a program inherits without us: slurmstepd's own listening socket (Slurm 22.05).
+    plain = run_step(exchange_cluster, 1, 1, "ls", "-l", "/proc/self/fd")
+    assert len(sockets(step.stdout)) == len(sockets(plain.stdout)), (step.stdout, plain.stdout)
+
+
+def test_control_a_child_of_bare_pmix_inherits_the_connection(exchange_cluster):
+    plain = run_step(exchange_cluster, 1, 1, "ls", "-l", "/proc/self/fd")
+    step = run_step(exchange_cluster, 1, 1, program("exchange_bare"), "1", "look")
+    assert len(sockets(step.stdout)) == len(sockets(plain.stdout)) + 1, (step.stdout, plain.stdout)
+
+
+LOST_CONNECTION = "status = -61"
+
+
+def test_mpi_and_the_exchange_take_turns(exchange_cluster, campaign, figure):
+    # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
+    # it; a second session finds it in the hash store alone (the control below).
+    cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
+    steps = [(order, run_step(exchange_cluster, 2, 4, program("exchange_mpi"), order, env=env))
+             for order, env in campaign.each(cases * campaign.size(50, 1))]
+    bad = [(order, step) for order, step in steps if step.returncode != 0]
+    lost = sum(LOST_CONNECTION in step.stderr for _, step in steps)
+    figure("M7", got=f"{len(cases)} orders, {len(steps)} steps, {len(bad)} failed, {lost} lost connections",
+           met=not bad and not lost, control="a second session of bare PMIx lacks its local rank")
+    assert not bad, bad[0]
+    assert not any(LOST_CONNECTION in step.stderr for _, step in steps)
+
+
+def test_control_a_second_session_of_bare_pmix_lacks_its_local_rank(exchange_cluster):
+    """So MPI_Init fails after any other session, unless PMIx keeps its data in the hash store."""
+    step = run_step(exchange_cluster, 1, 1, program("exchange_bare"), "2", "local-rank")
+    cured = run_step(exchange_cluster, 1, 1, program("exchange_bare"), "2", "local-rank", env={"PMIX_MCA_gds": "hash"})
+    if step.returncode == 0:
+        pytest.skip("this PMIx keeps a rank's data over a session")
+    assert "NOT-FOUND" in step.stderr and cured.returncode == 0, (step, cured)
+
+
+def test_mpi4py(exchange_cluster):
+    check = exchange_cluster.run(["/usr/bin/python3", "-c", "import mpi4py"])
+    if check.returncode != 0:
+        pytest.skip("mpi4py is not installed")
+    step = run_step(exchange_cluster, 2, 2, "/usr/bin/python3", "-c", MPI4PY, inside(LIBRARY))
+    assert step.returncode == 0 and step.stdout == "right\n" * 4, step
+
+
+# -- another PMIx, or none
+
+
+DEADLINE = 2  # seconds
+SILENT_PORT = 23456
+TALLY_GOALS = {"M6": 400}
+TALLY_CONTROL = "bare PMIx waits for a silent server"
+SILENT = f"""import socket, time
+listener = socket.create_server(("127.0.0.1", {SILENT_PORT}), backlog=50)
+print("ready", flush=True)
+held = []
+while True:
+    held.append(listener.accept())
+"""
+SET_PORT = "for name in ${!PMIX_SERVER_URI*}; do export $name=${!name%:*}:PORT; done"
+
+# What is done before the program starts, and what is said.
+REFUSALS = {
+    "rank out of range": ("export PMIX_RANK=99", r'PMIX_RANK is "99", but SLURM_PROCID is \d'),
+    "closed port": (SET_PORT.replace("PORT", "9"), r"PMIx \S+ cannot connect to Slurm's server on this node: "),
+    "silent server": (SET_PORT.replace("PORT", str(SILENT_PORT)),
+                      r"the PMIx server on this node \(node00[12]\) does not answer; look for slurmstepd in its slurmd.log"),
+    "unknown transport": ("export PMIX_MCA_ptl=usock", r"cannot connect to Slurm's server on this node: "),
+    "no library": ("export SLURM_BOOTSTRAP_PMIX=/nowhere/libpmix.so", r"cannot load PMIx: /nowhere/libpmix.so: "),
+}
+
+
+def run_script(cluster, before):
+    script = f"{before}\nexec {program('exchange_probe')} --timeout {DEADLINE * 1000}"
+    return run_step(cluster, 2, 2, "bash", "-c", script)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused_in_one_sentence(exchange_cluster, name, campaign, tally):
+    before, sentence = REFUSALS[name]
+    listen = ["python3", "-I", "-S", "-c", SILENT]
+    with (
+        background(exchange_cluster, listen, node="node001", ready=True),
+        background(exchange_cluster, listen, node="node002", ready=True),
+    ):
+        steps = campaign.run(lambda _: run_script(exchange_cluster, before), range(campaign.size(50, 1)), AT_ONCE)
+    for _, step in steps:
+        told = sentences(step)
+        # A thread that blocks the exit would block it for ever: no step was ended from outside.
+        assert step.returncode not in (0, 124, 137) and not successes(step), step
+        assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
+        assert all(re.search(sentence, text) for _, text in told), step
+        tally("M6", "steps refused, each rank with its sentence")
+
+
+@pytest.mark.parametrize("before", ["", "export PMIX_MCA_gds=hash"])
+def test_control_it_works_where_nothing_is_wrong(exchange_cluster, before, tally):
+    step = run_script(exchange_cluster, before)
+    assert step.returncode == 0 and successes(step) == {0, 1, 2, 3}, step
+    tally("M6", "done where nothing is wrong")
+
+
+def test_control_bare_pmix_waits_for_a_silent_server(exchange_cluster):
+    before = REFUSALS["silent server"][0]
+    with background(exchange_cluster, ["python3", "-I", "-S", "-c", SILENT], node="node001", ready=True):
+        step = run_step(exchange_cluster, 1, 1, "bash", "-c", f"{before}\nexec {program('exchange_bare')} 1", limit=6)
+    assert step.returncode in (124, 137), step
+
+
+def test_one_rank_that_cannot_connect_is_named_by_the_others(exchange_cluster):
+    step = run_script(exchange_cluster, "if ((SLURM_PROCID == 2)); then export PMIX_RANK=99; fi")
+    told = dict(sentences(step))
+    assert 'PMIX_RANK is "99"' in told.pop(2) and set(told) == {0, 1, 3}, step
+    assert all(text.endswith("missing: rank 2 (node002, local rank 0)") for text in told.values()), step

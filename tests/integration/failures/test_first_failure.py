@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from built_files import COMMAND
-from harness import since
+from harness import our_lines, since
 from port_steps import background
 
 SHAPE = ("-N2", "--ntasks-per-node=2", "--gres=gpu:2")
@@ -40,13 +40,9 @@ def script(cluster, text, timeout=120):
     return cluster.run(["bash", "-c", f"cd; {text}"], "alice", "head", None, timeout, "")
 
 
-def ours(done):
-    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-
-
 def named(done):
     """The one line; None when there is none."""
-    lines = ours(done)
+    lines = our_lines(done)
     if not lines:
         return None
     assert len(lines) == 1, done.stderr
@@ -71,7 +67,7 @@ def test_an_unasked_step_is_as_it_would_be_without_us(site):
     assert who(found) == FIRST_IS_3 and found["advice"] is None
     assert 0.5 <= float(found[6]) <= seconds
     assert done.stderr.splitlines()[-1] == found[0]
-    assert ours(off) == []
+    assert our_lines(off) == []
 
 
 def test_when_others_still_run_the_line_names_the_way_to_end_them(site):
@@ -97,7 +93,7 @@ def test_an_asked_step_ends_after_its_grace(site, term, least, asks):
     """SIGTERM first, and SIGKILL for who does not end by it."""
     done, seconds = step(site, "3", "0", "exit 3", "60", term, options=asks, env={"SLURM_BOOTSTRAP_GRACE": "2"})
     assert seconds >= least
-    lines = ours(done)
+    lines = our_lines(done)
     assert len(lines) == 1, done.stderr
     found = ENDED.fullmatch(lines[0])
     assert found.groups()[:4] == FIRST_IS_3 and found[6] == "2"
@@ -132,11 +128,11 @@ def test_memory_is_not_guessed_as_a_cause(site):
 
 def test_all_tasks_that_fail_alike_are_reported_as_that(site):
     done, _ = step(site, "all", "0.5", "exit 2", "0")
-    assert len(ours(done)) == 1, done.stderr
+    assert len(our_lines(done)) == 1, done.stderr
     assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed in the same way, task \d \(node00\d, local rank "
                         r"\d\) first: "
                         r"exit code 2, \d\.\d s after the step began",
-                        ours(done)[0])
+                        our_lines(done)[0])
 
 
 @pytest.mark.parametrize("options", [("-K",), ("--wait=1",)])
@@ -157,7 +153,7 @@ def test_an_asked_heterogeneous_step_can_save_in_each_component(site):
     """The second one is ready before the first one fails. Its shell goes on until its own signal comes, after that of sleep."""
     done = script(site, f"srun {ASKED} --bootstrap-grace=1 -N1 sh -c 'until [ -e ready ]; do sleep 0.1; done; exit 3' : "
                         "-N1 sh -c 'trap \"echo saved; exit\" TERM; touch ready; while :; do sleep 1; done'")
-    assert done.stdout == "saved\n" and ENDED.fullmatch("".join(ours(done))), done
+    assert done.stdout == "saved\n" and ENDED.fullmatch("".join(our_lines(done))), done
 
 
 def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
@@ -201,7 +197,7 @@ def test_what_others_end_has_not_failed(site):
 
     with ThreadPoolExecutor(4) as pool:
         results = dict(pool.map(one, enumerate(scripts.items())))
-    spoken = {name: done.stderr for name, done in results.items() if ours(done)}
+    spoken = {name: done.stderr for name, done in results.items() if our_lines(done)}
     assert not spoken, "\n".join(f"{name}:\n{text}" for name, text in spoken.items())
     not_ended = {name: done.stderr for name, done in results.items()
                  if not re.search(r"tasks? [\d,-]+: (Exited with|Killed|Terminated)|DUE to SIGNAL Killed|KeyboardInterrupt", done.stderr)}
@@ -232,7 +228,7 @@ def test_programs_that_report_for_themselves_are_not_blamed(site):
 def test_no_word_where_nothing_failed(site):
     for words, options in ((("none", "0", "-", "0"), ()), (("3", "0", "exit 5", "0"), ("--bootstrap=off",))):
         done, _ = step(site, *words, options=options)
-        assert ours(done) == [], done.stderr
+        assert our_lines(done) == [], done.stderr
 
 
 # -- the socket

@@ -5,7 +5,7 @@ import pytest
 from built_files import inside
 from communicator_steps import answers, run, whole
 from gpu_cases import OUR_MODES, basic_cases, placed
-from harness import Cluster, module_cluster
+from harness import Cluster, module_cluster, our_lines
 from preload_steps import run_steps
 from test_gpus import ONE_NODE, Runner
 
@@ -17,7 +17,7 @@ amd = module_cluster("gpus-amd", "--nodes", "1", "--gpus", "4", "--gpu-env", "am
 def lists(cluster: Cluster, variables: str, options: str) -> tuple[list[str], list[str]]:
     """What the two tasks of a step see, and what was said."""
     done = run_steps(cluster, f"{variables} srun -Q -K0 -N1 -n2 {options} sh -c '{LISTS}'")
-    return sorted(done.stdout.splitlines()), [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+    return sorted(done.stdout.splitlines()), our_lines(done)
 
 
 def test_the_lists_of_tasks(amd):

@@ -13,7 +13,7 @@ from case_shell import run_script
 from gpu_cases import (OPEN, OUR_MODES, PREAMBLE, TASK, UNEVEN, Case, basic_cases, fixed, generated, placed,
                        refused_cases, step)
 from gpu_oracle import Wanted, cuda_devices, differences, given_to_jobs, numbers
-from harness import CGROUP_VERSIONS, Cluster, wait_for
+from harness import CGROUP_VERSIONS, Cluster, our_lines, wait_for
 from layout_oracle import Report, by_step, read_reports
 
 IN_SHORT = {"uneven": 5, "open": 5}  # generated steps
@@ -53,7 +53,7 @@ class Runner:
         folder = Path(f"{self.cluster.state}{out}")
         reports = [self.as_cuda(report) for report in read_reports(folder)]
         trouble = differences(reports, given_to_jobs(folder), case.steps, case.wanted, self.names)
-        sentences = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+        sentences = our_lines(done)
         if done.returncode != 0:
             trouble.append(f"exit status {done.returncode}")
         if case.warnings not in (None, len(sentences)):

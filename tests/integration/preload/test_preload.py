@@ -7,7 +7,7 @@ import pytest
 
 from built_files import LIBRARY, PLUGIN, PROBE, built, inside
 from exchange_steps import ENDS
-from harness import INSIDE, Cluster
+from harness import INSIDE, Cluster, our_lines
 from layout_oracle import differences, read_reports
 from preload_steps import FOR_GLIBC, preloading, run_steps, sentences
 
@@ -289,5 +289,5 @@ def test_a_library_that_is_not_there_is_a_sentence_and_no_preload(bare, plugin):
     plugin("when=always announce=off preload=on preload_library=/nowhere/libbootstrap.so")
     done = run_steps(bare, "srun -N1 -n2 bash -c 'echo $RANK:$LD_PRELOAD'")
     assert sorted(done.stdout.split()) == ["0:", "1:"] and done.returncode == 0
-    told = [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+    told = our_lines(done)
     assert len(told) == 1 and "cannot preload /nowhere/libbootstrap.so on node001: No such file" in told[0], done.stderr

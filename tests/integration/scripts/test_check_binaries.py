@@ -2,13 +2,12 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-import importlib.util
 import shutil
 import subprocess
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, load_script
 
 FLAGS = ["-shared", "-fPIC", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"]
 SOUND = "int wanted(void) { return 1; }\n"
@@ -18,11 +17,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
 
 @pytest.fixture(scope="module")
 def checks():
-    path = REPOSITORY / "scripts" / "checks" / "binaries.py"
-    spec = importlib.util.spec_from_file_location("check_binaries", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("checks/binaries.py")
 
 
 @pytest.fixture

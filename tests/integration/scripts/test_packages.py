@@ -73,7 +73,7 @@ def cluster(cluster_factory, machine, tmp_path):
     cluster.up("--cpus", "8", "--plugstack", str(plugstack), "--set", "SlurmctldParameters=enable_configless")
     # The hosts of a cluster have a folder of their own in place of /etc/slurm: the administrator is to see it, too.
     (cluster.state / "etc" / "plugstack.conf.d").mkdir()
-    succeed(machine, ["mount", "--bind", cluster.state / "etc", "/etc/slurm"])
+    machine.succeed(["mount", "--bind", cluster.state / "etc", "/etc/slurm"])
     yield cluster
     plugstack.unlink()
     assert cluster.close() == ""
@@ -95,27 +95,21 @@ def start(cluster, program, *options):
     return step
 
 
-def succeed(machine, line):
-    done = machine.run(line)
-    assert done.returncode == 0, f"{line}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
-    return done.stdout
-
-
 NOTHING, ALL = ["none"] * 4, list("0123")
 
 
 def test_they_are_installed_used_and_removed(cluster, machine, deb_packages, figure):
     assert ranks(cluster) == NOTHING
-    succeed(machine, ["apt-get", "install", "-y", *deb_packages.values()])
+    machine.succeed(["apt-get", "install", "-y", *deb_packages.values()])
     assert ranks(cluster) == NOTHING, "installing it switched it on"
 
-    succeed(machine, SWITCH_ON)
+    machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
     table = cluster.run([*STEP, "--bootstrap=explain", "true"]).stderr
     assert "MASTER_PORT" in table and "nothing is set" not in table
     assert "RANK" in cluster.run([*STEP, "-N1", "-n1", "slurm-bootstrap", "explain"]).stdout
     library = cluster.run([*STEP, "--bootstrap-preload", "sh", "-c", "awk '/libbootstrap/ { print $NF; exit }' /proc/self/maps"])
-    owner = succeed(machine, ["dpkg", "-S", library.stdout.split()[0]])
+    owner = machine.succeed(["dpkg", "-S", library.stdout.split()[0]])
     assert owner.startswith("libbootstrap0:")
     trained = cluster.run([*STEP, "python3", "/usr/share/doc/slurm-bootstrap/examples/train_ddp.py"], timeout=120)
     assert trained.returncode == 0 and "4 ranks" in trained.stdout, trained.stderr
@@ -126,16 +120,16 @@ def test_they_are_installed_used_and_removed(cluster, machine, deb_packages, fig
 
     # The emergency switch, while a step runs: that one goes on, the next one has nothing.
     running = start(cluster, "sleep 4; echo task $SLURM_PROCID $RANK")
-    succeed(machine, f"rm {LINK}")
+    machine.succeed(f"rm {LINK}")
     assert ranks(cluster, "--overlap") == NOTHING
     stdout, stderr = running.communicate(timeout=60)
     assert running.returncode == 0, stderr
     assert sorted(stdout.split("\n"))[-4:] == [f"task {rank} {rank}" for rank in range(4)]
 
     # Removal takes the link along: one to nowhere would be left.
-    succeed(machine, SWITCH_ON)
+    machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
-    succeed(machine, "apt-get remove -y slurm-bootstrap-plugin libbootstrap0")
+    machine.succeed("apt-get remove -y slurm-bootstrap-plugin libbootstrap0")
     assert machine.run(["test", "-L", LINK]).returncode != 0
     assert ranks(cluster) == NOTHING
     # The pages in /usr/share/doc are of the package that is still there.
@@ -157,23 +151,23 @@ def next_version(machine, package, where):
       sed -i 's/^Version: .*/&+next/; s/(= \\([^)]*\\))/(= \\1+next)/' {where}/DEBIAN/control
       for file in $(find {where}/usr -name 'spank_bootstrap.so' -o -name 'libbootstrap.so.0.*'); do printf next >>$file; done
       dpkg-deb -b {where} {where}.deb"""
-    succeed(machine, script)
+    machine.succeed(script)
     return f"{where}.deb"
 
 
 def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machine, deb_packages):
     ours = [deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]]
-    succeed(machine, ["apt-get", "install", "-y", *ours])
-    succeed(machine, SWITCH_ON)
+    machine.succeed(["apt-get", "install", "-y", *ours])
+    machine.succeed(SWITCH_ON)
     # Long enough for task_exit and exit hooks to be called in code that has been replaced; with the preload in the ranks.
     program = "sleep 6; test $RANK = $SLURM_PROCID && echo whole; exit $((RANK == 3 ? 3 : 0))"
     upgraded = start(cluster, program, "--bootstrap-preload")
     fresh = [next_version(machine, path, f"/var/tmp/next{i}") for i, path in enumerate(ours)]
-    succeed(machine, ["dpkg", "-i", *fresh])
+    machine.succeed(["dpkg", "-i", *fresh])
     assert machine.run(["test", "-L", LINK]).returncode == 0, "an upgrade switched it off"
     assert ranks(cluster, "--overlap", "--bootstrap-preload") == ALL
     removed = start(cluster, program)
-    succeed(machine, "dpkg -r slurm-bootstrap-plugin libbootstrap0")
+    machine.succeed("dpkg -r slurm-bootstrap-plugin libbootstrap0")
     for step in (upgraded, removed):
         stdout, stderr = step.communicate(timeout=60)
         assert stdout.count("whole") == 4, stderr
@@ -190,7 +184,7 @@ CONFIGLESS = """own=$(cat /run/slurm/slurmd.pid) && kill $own && while kill -0 $
 
 
 def test_a_configless_node_has_the_plugin_by_its_name(cluster, machine, deb_packages):
-    succeed(machine, ["apt-get", "install", "-y", *[deb_packages[name] for name in NAMES if "dev" not in name]])
+    machine.succeed(["apt-get", "install", "-y", *[deb_packages[name] for name in NAMES if "dev" not in name]])
     cluster.write_plugstack("optional spank_bootstrap.so\n")
     cluster.succeed(["sh", "-c", CONFIGLESS], user="root", node="node001")
     cluster.run(["scontrol", "reconfigure"], user="root")
@@ -201,29 +195,29 @@ def test_a_configless_node_has_the_plugin_by_its_name(cluster, machine, deb_pack
 
 def test_a_file_that_is_gone_stops_no_removal(cluster, machine, deb_packages):
     """Somebody who removes the files by hand, and leaves the link."""
-    succeed(machine, ["apt-get", "install", "-y", deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]])
-    succeed(machine, SWITCH_ON)
+    machine.succeed(["apt-get", "install", "-y", deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]])
+    machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
-    succeed(machine, "rm $(dpkg -L slurm-bootstrap-plugin | grep spank_bootstrap.so)")
+    machine.succeed("rm $(dpkg -L slurm-bootstrap-plugin | grep spank_bootstrap.so)")
     assert ranks(cluster) == NOTHING
-    succeed(machine, "rm /usr/share/slurm-bootstrap/bootstrap.conf")
+    machine.succeed("rm /usr/share/slurm-bootstrap/bootstrap.conf")
     assert ranks(cluster) == NOTHING
 
 
 def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
     ours = [deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]]
-    succeed(machine, ["apt-get", "install", "-y", *ours])
-    line = succeed(machine, "grep ^optional /usr/share/slurm-bootstrap/bootstrap.conf").strip()
+    machine.succeed(["apt-get", "install", "-y", *ours])
+    line = machine.succeed("grep ^optional /usr/share/slurm-bootstrap/bootstrap.conf").strip()
 
     # Without the file, a required line ends every srun: the package stays until the line is gone.
     required = line.replace("optional", "required")
-    succeed(machine, f"{SWITCH_ON} && echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
+    machine.succeed(f"{SWITCH_ON} && echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
     refused = machine.run("dpkg -r slurm-bootstrap-plugin")
     assert refused.returncode != 0 and f"/etc/slurm/plugstack.conf.d/own.conf:1:{required}" in refused.stderr, refused.stderr
     assert machine.run(["test", "-L", LINK]).returncode == 0, "a refused removal switched it off"
     assert ranks(cluster) == ALL
 
-    succeed(machine, f"echo '{line} when=asked' > /etc/slurm/plugstack.conf.d/own.conf")
+    machine.succeed(f"echo '{line} when=asked' > /etc/slurm/plugstack.conf.d/own.conf")
     removed = machine.run("dpkg -r slurm-bootstrap-plugin")
     assert removed.returncode == 0 and f"/etc/slurm/plugstack.conf.d/own.conf:1:{line} when=asked" in removed.stderr
     assert "bootstrap.conf:" not in removed.stderr
@@ -231,7 +225,7 @@ def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
     assert ranks(cluster) == NOTHING
 
     # The control: what the refusal keeps away.
-    succeed(machine, f"echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
+    machine.succeed(f"echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
     assert cluster.run(["srun", "true"]).returncode != 0
 
 
@@ -254,25 +248,25 @@ def test_the_plugin_needs_its_release_of_slurm(deb_packages):
 def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
     files = sorted(map(str, packages.glob("*.x86_64.rpm")))
     assert len(files) == len(NAMES), files
-    told = succeed(machine, ["rpm", "-qp", "--qf", "%{PACKAGER}|%{URL}\\n", *files]).splitlines()
+    told = machine.succeed(["rpm", "-qp", "--qf", "%{PACKAGER}|%{URL}\\n", *files]).splitlines()
     assert all(line.startswith("slurm-bootstrap developers|") for line in told) and len(told) == len(NAMES)
     command = next(file for file in files if "/slurm-bootstrap-1" in file)
     assert {"README.md", "CHANGELOG.md", "SECURITY.md"} <= {path.split("/")[-1] for path in
-                                                             succeed(machine, ["rpm", "-qlp", command]).split()}
-    needs = succeed(machine, ["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
+                                                             machine.succeed(["rpm", "-qlp", command]).split()}
+    needs = machine.succeed(["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
     assert re.search(r"^slurm >= \d\d\.\d\d$", needs, re.MULTILINE)
     assert re.search(r"^slurm < \d\d\.\d\d$", needs, re.MULTILINE)
     # This machine's Slurm is not known to rpm, and Debian's rpm up to 4.18 asks for an option.
     own = re.findall("--force-debian", machine.run("rpm --help").stdout)[:1]
-    succeed(machine, ["rpm", "-i", *own, "--nodeps", *files])
+    machine.succeed(["rpm", "-i", *own, "--nodeps", *files])
     assert ranks(cluster) == NOTHING, "installing it switched it on"
-    succeed(machine, SWITCH_ON)
+    machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
     own = LINK.replace("bootstrap.conf", "own.conf")
-    succeed(machine, f"sed s/^optional/required/ {LINK} > {own}")
+    machine.succeed(f"sed s/^optional/required/ {LINK} > {own}")
     assert f"{own}:" in machine.run("rpm -e --nodeps slurm-bootstrap-plugin").stderr
     assert ranks(cluster) == ALL, "rpm removed what a line requires"
-    succeed(machine, f"rm {own}; rpm -e --nodeps slurm-bootstrap-plugin libbootstrap0")
+    machine.succeed(f"rm {own}; rpm -e --nodeps slurm-bootstrap-plugin libbootstrap0")
     assert machine.run(["test", "-L", LINK]).returncode != 0
     assert ranks(cluster) == NOTHING
 
@@ -314,7 +308,7 @@ def test_rpm_takes_the_plugin_beside_its_own_slurm_alone(packages, tmp_path):
 @pytest.mark.full
 def test_the_wheel_of_a_release_starts_a_world_without_the_plugin(cluster, machine, packages):
     [wheel] = packages.glob("*x86_64.whl")
-    succeed(machine, f"/usr/bin/python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet --no-index {wheel}")
+    machine.succeed(f"/usr/bin/python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet --no-index {wheel}")
     done = cluster.run([*STEP, "/opt/venv/bin/slurm-bootstrap", "run", *SHOW])
     assert sorted(done.stdout.splitlines()) == [f"task {rank} {rank}" for rank in range(4)], done
 

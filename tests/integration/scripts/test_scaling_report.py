@@ -32,15 +32,11 @@ def cluster(cluster_factory) -> Cluster:
 
 def report(cluster: Cluster, out: str, *options, fault: str = ""):
     """Runs it as a user of the cluster. `trained` of the result has the trainings that were started."""
-    diary = home(cluster) / "trained"
+    diary = cluster.home / "trained"
     diary.unlink(missing_ok=True)
     done = cluster.run([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
     done.trained = diary.read_text().split() if diary.exists() else []
     return done
-
-
-def home(cluster: Cluster) -> Path:
-    return cluster.state / "home/alice"
 
 
 def cells_of(folder: Path) -> dict:
@@ -53,7 +49,7 @@ def cells_of(folder: Path) -> dict:
 def first(cluster):
     """All cells; the last rank of one training is killed."""
     done = report(cluster, "report", *SMALL, fault="kill mpi cnn 2x4")
-    done.folder = home(cluster) / "report"
+    done.folder = cluster.home / "report"
     assert (done.folder / "report.html").exists(), done.stderr
     # A test below resumes in this folder; the others look at its files of now.
     done.cells, done.page = cells_of(done.folder), (done.folder / "report.html").read_text()
@@ -150,7 +146,7 @@ def test_resume_runs_what_failed_and_nothing_else(cluster, first):
 def test_a_cell_that_goes_wrong_has_failed_and_the_next_one_is_run(cluster, backend, fault, reason):
     name = fault.replace(" ", "-") + backend
     done = report(cluster, name, *ONE, backend, fault=fault)
-    cells = cells_of(home(cluster) / name)
+    cells = cells_of(cluster.home / name)
     assert done.returncode == 1, done.stderr
     failed = cells[f"{backend}-mlp-1x2"]
     assert failed["status"] == "failed" and re.match(reason, failed["reason"]), failed["reason"]
@@ -162,7 +158,7 @@ def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
         done = report(cluster, "preloaded", "--nodes", "2", "--tasks-per-node", "1", "--steps", "4", "--models", "mlp,resnet50",
                       "--backends", "gloo,mpi")
         assert done.returncode == 0, done.stderr
-        page, cells = (home(cluster) / "preloaded/report.md").read_text(), cells_of(home(cluster) / "preloaded")
+        page, cells = (cluster.home / "preloaded/report.md").read_text(), cells_of(cluster.home / "preloaded")
         assert "library, LD_PRELOAD" in page
     assert {cell["status"] for cell in cells.values()} == {"done"} and "| resnet50 | 2 | 1 | gloo | " in page
 
@@ -184,7 +180,7 @@ def test_in_an_allocation_its_nodes_cpus_and_gpus_are_what_there_is(cluster, gpu
     out = f"allocated{gpus[0] if gpus else ''}"
     words = ["--out", out, "--steps", "4", "--models", "mlp", "--backends", "gloo,nccl", "--nodes", "1,2", "--tasks-per-node", "2,4"]
     cluster.succeed(["salloc", "-N1", "-n1", "-c2", *gpus, INSIDE, *words], timeout=LIMIT)
-    cells = cells_of(home(cluster) / out)
+    cells = cells_of(cluster.home / out)
     assert cells["nccl-mlp-1x2"]["reason"].startswith(sentence)
     assert cells["gloo-mlp-1x2"]["status"] == "done"
     assert cells["gloo-mlp-2x2"]["reason"] == "the cluster has 1 node that can be used"
@@ -205,7 +201,7 @@ def test_a_signal_ends_it_and_resume_goes_on(cluster):
     done = report(cluster, "stopped", *options, "--resume")
     assert done.returncode == 0 and "1 are done already" in done.stderr and "[1/1] mpi mlp 1x1" in done.stderr, done.stderr
     assert done.stdout.strip().endswith("stopped/report.html")
-    assert {cell["status"] for cell in cells_of(home(cluster) / "stopped").values()} == {"done"}
+    assert {cell["status"] for cell in cells_of(cluster.home / "stopped").values()} == {"done"}
 
 
 def test_horovod_stands_beside_the_others(cluster, environments):
@@ -213,11 +209,11 @@ def test_horovod_stands_beside_the_others(cluster, environments):
     options = ("--nodes", "1,2", "--tasks-per-node", "1,2", "--models", "mlp", "--steps", "6")
     without = report(cluster, "no-horovod", *options, "--backends", "horovod-mpi")
     assert without.returncode == 1
-    assert all("horovod-mpi needs Horovod" in cell["reason"] for cell in cells_of(home(cluster) / "no-horovod").values())
+    assert all("horovod-mpi needs Horovod" in cell["reason"] for cell in cells_of(cluster.home / "no-horovod").values())
     python = f"{environments('horovod')}/python3"
     done = report(cluster, "horovod", *options, "--backends", "gloo,mpi,horovod-gloo,horovod-mpi", "--python", python)
-    assert done.returncode == 0 and len(cells_of(home(cluster) / "horovod")) == 16, done.stderr
-    assert "| Horovod | 0.28.1 |" in (home(cluster) / "horovod/report.md").read_text()
+    assert done.returncode == 0 and len(cells_of(cluster.home / "horovod")) == 16, done.stderr
+    assert "| Horovod | 0.28.1 |" in (cluster.home / "horovod/report.md").read_text()
 
 
 def test_without_a_cluster_it_names_what_to_do(tmp_path):

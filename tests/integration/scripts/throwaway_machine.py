@@ -25,6 +25,12 @@ class ThrowawayMachine:
         line = ["sh", "-c", words] if isinstance(words, str) else list(map(str, words))
         return run_here([*self.enter, *line], timeout=timeout, stdin=subprocess.DEVNULL)
 
+    def succeed(self, words):
+        """As run(), for what the test needs; what it printed."""
+        done = self.run(words)
+        assert done.returncode == 0, f"{words}: {done.stdout[-1000:]}{done.stderr[-1000:]}"
+        return done.stdout
+
     def close(self):
         self.keeper.stdin.close()
         self.keeper.wait(20)

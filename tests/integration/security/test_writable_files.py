@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from built_files import LIBRARY, PLUGIN, built, inside
-from harness import module_cluster
+from harness import module_cluster, our_lines
 
 REASON = "users other than its owner can write to it; forbid that with chmod go-w"
 MODES = {"group": 0o775, "world": 0o757}
@@ -29,10 +29,6 @@ def library(cluster):
     return copy
 
 
-def sentences(done):
-    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
-
-
 def run(cluster):
     """A step in which the library is used."""
     return cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap=on", *SHOW])
@@ -40,14 +36,14 @@ def run(cluster):
 
 def test_control_a_file_of_root_alone_is_used(cluster, library):
     done = run(cluster)
-    assert done.returncode == 0 and sentences(done) == [], done.stderr
+    assert done.returncode == 0 and our_lines(done) == [], done.stderr
     assert all(str(library) in line for line in done.stdout.splitlines())
 
 
 def is_told(cluster, library, reason):
     """One line explains why the file is not used, and the step runs."""
     done = run(cluster)
-    found = sentences(done)
+    found = our_lines(done)
     assert len(found) == 1 and reason in found[0] and str(library) in found[0], found
     assert done.returncode == 0, done.stderr
     return "library.so" not in done.stdout

@@ -232,6 +232,11 @@ def succeed_here(line, **options):
     return done
 
 
+def our_lines(done):
+    """What we said on standard error, in lines that have our name."""
+    return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
+
+
 def load_script(name):
     """A script of ours as a module."""
     loader = SourceFileLoader(name, str(REPOSITORY / "scripts" / name))
