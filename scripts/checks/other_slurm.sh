@@ -19,7 +19,7 @@ readonly tests=(
   command/{check,explain,explain_in_task,where}
   exchange/{exchange{,_daemons,_faults,_pmi1},communicators}
   failures/{first_failure,plugin_faults,supervise} frameworks/{framework_variables,examples,train} gpus/{gpus,near_gpus}
-  layouts/{layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/{ports,port_conflicts}
+  layouts/{layouts,heterogeneous_steps} load/{load,ends_at_random} mpirun/mpirun ports/ports
   preload/{preload,preload_other_processes} scripts/{cluster,cluster_cgroups,cluster_slurm,packages}
   security/{malformed_environment,other_users,rogue_peers,root_system_calls,secret,writable_files}
 )

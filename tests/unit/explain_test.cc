@@ -167,8 +167,6 @@ TEST(Explain, ShowsNoControlCharacterOfUsers) {
 TEST(Explain, FitsIntoEightyColumns) {
   auto environment = with(step_of("node[00001-12500]", "8(x12500)", 100000, "node00001"),
                           {{"SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"}});
-  std::string map;
-  for (int i = 0; i < 8; ++i) map += (i == 0 ? "" : ",") + std::string("0,1x2,0");
   Settings settings;
   settings.when = {When::kAlways, Source::kSite};
   settings.port = {2345, Source::kOption};

@@ -22,7 +22,7 @@ ELSEWHERE = {
     "settings": "activation/test_options", "cli": "command/test_command_line",
     "plugstack.cc": "command/test_check", "network.cc": "activation/test_options", "explain.cc": "gpus/test_near_gpus",
     "own_plan.cc": "command/test_explain_in_task", "framework_plan.cc": "activation/test_addresses",
-    "master_endpoint.cc": "ports/test_ports", "reserved_ports.cc": "ports/test_port_conflicts", "step_plan.cc": "gpus/test_gpus",
+    "master_endpoint.cc": "ports/test_ports", "reserved_ports.cc": "ports/test_ports", "step_plan.cc": "gpus/test_gpus",
     "node_gpus.cc": "gpus/test_gpus", "visible_gpus.cc": "gpus/test_gpus", "task_plan.cc": "activation/test_refusals",
     "rank_layout.cc": "layouts/test_layouts", "step": "activation/test_refusals", "task_environment.cc": "activation/test_refusals",
     "srun": "activation/test_newer_slurm", "ask your administrator when that ends, and start the step again then": "activation/test_roll_out",

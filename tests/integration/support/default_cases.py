@@ -41,7 +41,7 @@ ROWS: dict[str, int | str] = {
     "test_gpu_shapes": 1,
     "test_near_gpus::test_near_binds_to_the_cores_near_the_gpu": r"gpus-per-task|cpu-bind=cores|near9",
     "test_near_gpus::test_each_task_gets_the_gpus_near_its_cores": 3,
-    "test_port_conflicts::test_a_taken_port_ends_the_step_with_one_sentence": 3,
+    "test_ports::test_a_taken_port_ends_the_step_with_one_sentence": 3,
     # Exchanges and communicators.
     "test_exchange::test_many_rounds_in_one_step": 1,
     "test_exchange::test_different_calls_fail_at_once": 1,

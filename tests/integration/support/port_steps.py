@@ -4,8 +4,6 @@ import re
 from collections import namedtuple
 from contextlib import contextmanager
 
-import pytest
-
 from harness import OF_SLURMSTEPD, TESTS, stop
 
 # -I -S: the fastest start Python has; with PyTorch its packages are needed.
@@ -39,19 +37,6 @@ def allocation(cluster, *options):
         yield job
     finally:
         cluster.run(["scancel", job])
-
-
-@pytest.fixture(scope="module")
-def cluster(cluster_factory, request):
-    """For a module that imports it: three nodes."""
-    label = request.module.__name__.removeprefix("test_").replace("_", "-")
-    return cluster_factory(label).up("--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
-
-
-@pytest.fixture(scope="module")
-def job(cluster):
-    with allocation(cluster, "-N3", "--cpus-per-task=8") as job:
-        yield job
 
 
 def step_line(job, nodes, tasks, *options, asks=True):
