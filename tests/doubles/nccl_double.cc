@@ -38,11 +38,9 @@ void log(const std::string& line) {
 }
 
 std::string hash_of(const std::vector<ncclUniqueId>& ids) {
-  std::uint32_t value = 2166136261U;
-  for (const auto& id : ids) {
-    for (const char byte : id.internal) value = (value ^ static_cast<unsigned char>(byte)) * 16777619U;
-  }
-  return std::to_string(value);
+  std::string bytes;
+  for (const auto& id : ids) bytes.append(id.internal, sizeof id.internal);
+  return std::to_string(std::hash<std::string>()(bytes));
 }
 
 // A shorter structure than ours is one of an older header.

@@ -29,14 +29,9 @@ struct Peer {
   sockaddr_in proxy;
 };
 
-std::uint64_t hash(const std::string& text) {
-  std::uint64_t value = 14695981039346656037U;
-  for (const char byte : text) value = (value ^ static_cast<unsigned char>(byte)) * 1099511628211U;
-  return value;
-}
-
 // NCCL_HOSTID makes ranks look as if they were on different hosts.
 std::uint64_t own_host() {
+  const std::hash<std::string> hash;
   if (const char* const id = std::getenv("NCCL_HOSTID"); id != nullptr && id[0] != '\0') return hash(id);
   std::array<char, 256> name{};
   (void)::gethostname(name.data(), name.size() - 1);

@@ -3,11 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import re
-from contextlib import contextmanager
 
 import pytest
-
-from port_steps import in_node
 
 # One line of each task, shorter than the pieces in which srun hands on what tasks print.
 OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_", "MASTER_", "JAX_", "PET_", "HOROVOD_",
@@ -81,12 +78,7 @@ def is_untouched(done, tasks):
     return not any(found)
 
 
-@contextmanager
 def other_file(cluster, node, path, text, name):
     """One host has another text in a file than the others."""
     (cluster.state / "etc" / name).write_text(text)
-    in_node(cluster, f"mount --bind {cluster.state}/etc/{name} {path}", node)
-    try:
-        yield
-    finally:
-        in_node(cluster, f"umount {path}", node)
+    return cluster.mounted(cluster.state / "etc" / name, path, node)

@@ -106,14 +106,11 @@ def test_where_proc_is_hidden(site, ranks):
 
 def test_a_node_without_python(site, ranks):
     python = os.path.realpath(PYTHON[0])
-    site.run(["mount", "--bind", "/dev/null", python], user="root", node="node002")
-    try:
+    with site.mounted("/dev/null", python, "node002"):
         assert look(site, ranks.id).first == "node002 (ranks 2-3) did not answer"
         done = status(site, ranks.id, node="node002", env={"PATH": "/usr/bin:/bin"})
         assert done.returncode == 1
         assert done.stderr == "slurm-bootstrap: looked for python3 on node002, which has none; it needs Python 3.6 or newer\n"
-    finally:
-        site.run(["umount", python], user="root", node="node002")
 
 
 def test_a_frozen_mount_as_the_folder_of_the_job(site):

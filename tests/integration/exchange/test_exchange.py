@@ -15,6 +15,7 @@ from port_steps import background
 
 AT_ONCE = 3
 DISTRIBUTIONS = ("block", "cyclic", "plane=2")
+FIRST_TWO = ("--mpi=pmix", "-w", "node001,node002")
 
 exchange_cluster = module_cluster("exchange", "--nodes", "4", "--cpus", "64", "--no-plugin")
 
@@ -189,7 +190,7 @@ def test_every_end_of_a_program_is_as_without_the_library(exchange_cluster, camp
     cases = [(how, first) for how in ENDS for first in ("nothing", "exchange", "kept")] * campaign.size(50, 1)
 
     def run(case):
-        return run_step(exchange_cluster, 2, 2, program("exchange_ends"), *case)
+        return run_step(exchange_cluster, 2, 2, program("exchange_ends"), *case, options=FIRST_TWO)
 
     steps = campaign.run(run, cases, AT_ONCE)
     expected = {how: outcome(step) for (how, first), step in steps if first == "nothing"}
@@ -292,7 +293,7 @@ REFUSALS = {
 
 def run_script(cluster, before):
     script = f"{before}\nexec {program('exchange_probe')} --timeout {DEADLINE * 1000}"
-    return run_step(cluster, 2, 2, "bash", "-c", script)
+    return run_step(cluster, 2, 2, "bash", "-c", script, options=FIRST_TWO)
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -323,7 +324,8 @@ def test_control_it_works_where_nothing_is_wrong(exchange_cluster, before, tally
 def test_control_bare_pmix_waits_for_a_silent_server(exchange_cluster):
     before = REFUSALS["silent server"][0]
     with background(exchange_cluster, ["python3", "-I", "-S", "-c", SILENT], node="node001", ready=True):
-        step = run_step(exchange_cluster, 1, 1, "bash", "-c", f"{before}\nexec {program('exchange_bare')} 1", limit=6)
+        step = run_step(exchange_cluster, 1, 1, "bash", "-c", f"{before}\nexec {program('exchange_bare')} 1", limit=6,
+                        options=("--mpi=pmix", "-w", "node001"))
     assert step.returncode in (124, 137), step
 
 

@@ -6,7 +6,7 @@
 import random
 import re
 import subprocess
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -101,14 +101,10 @@ def test_udp_that_is_dropped(drops_udp, campaign, figure, seed):
 def test_nodes_of_1_0_0(cluster, campaign, figure, seed):
     """srun has this version. Where some nodes have it, too, the line names the others, with the old version as a cause."""
     old = build_1_0_0()
-    nodes = [f"node{number:03}" for number in range(1, NODES + 1)]
-    for node in nodes:
-        cluster.succeed(["mount", "--bind", old, inside(PLUGIN)], user="root", node=node)
-    try:
+    with ExitStack() as mounts:
+        for node in cluster.nodes:
+            mounts.enter_context(cluster.mounted(old, inside(PLUGIN), node))
         wrong = wrong_lines(campaign, seed, 100, 8, lambda kind: wrong_line(cluster, kind))
-    finally:
-        for node in nodes:
-            cluster.run(["umount", inside(PLUGIN)], user="root", node=node)
     told(figure, campaign, "nodes of 1.0.0", wrong, seed)
 
 

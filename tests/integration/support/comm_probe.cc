@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -100,9 +100,7 @@ bootstrap_status_t make_with_config(bootstrap_t* job, Wanted wanted, ncclComm_t*
 
 // A hash and not the ids: they are secrets.
 std::string hash_of(const bootstrap_unique_id_t& id) {
-  std::uint64_t value = 14695981039346656037U;
-  for (const char byte : id.internal) value = (value ^ static_cast<unsigned char>(byte)) * 1099511628211U;
-  return std::to_string(value);
+  return std::to_string(std::hash<std::string>()(std::string(id.internal, sizeof id.internal)));
 }
 
 bootstrap_status_t make_ids(bootstrap_t* job, const Wanted& wanted, std::string& text) {

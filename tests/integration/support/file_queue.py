@@ -9,7 +9,7 @@ from pathlib import Path
 # They keep all cores busy: one pytest runs these, one after the other, and then helps with the rest.
 BUSY = ("real_frameworks", "examples", "ends_at_random", "packages", "bench", "load", "layouts", "harm", "horovod")
 # They wait for the longest: begun first, so that none of them is left to one pytest at the end.
-LONGEST = ("documents", "python_package", "sanitizers", "plugin_faults", "scaling_report", "mpirun", "gpus", "exchange_faults",
+LONGEST = ("documents", "python_package", "sanitizers", "plugin_faults", "scaling_report", "mpirun", "gpus", "exchange", "exchange_faults",
            "exchange_daemons")
 
 

@@ -164,6 +164,15 @@ class Cluster(LocalCluster):
         self.write_plugstack(f"{how} {self.plugin} {arguments}\n")
 
     @contextmanager
+    def mounted(self, source, target, node="head"):
+        """On one host another file is in the place of this one for the time of the block."""
+        self.succeed(["mount", "--bind", source, target], user="root", node=node)
+        try:
+            yield
+        finally:
+            self.run(["umount", target], user="root", node=node)
+
+    @contextmanager
     def without_plugin(self, node="head"):
         """One host has no plugin for the time of the block: hosts may be configured apart."""
         files = f"{self.state}/etc/plugstack.conf /etc/slurm/plugstack.conf"

@@ -1,22 +1,34 @@
-// From slurmstepd to srun's line, over a real socket: what a flood loses, when nothing is printed.
-// test_first_failure.py has the line itself, and the end of a step.
+// srun's side. From slurmstepd to srun's line, over a real socket: what a flood loses, when nothing is printed;
+// test_first_failure.py has the line itself, and the end of a step. What srun reads of the program that a step starts:
+// regular files that are executable, and nothing else is opened.
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
+#include "core/util/text.h"
 #include "plugin_scenario.h"
+#include "probe/files.h"
 #include "slurmstepd/node_reports.h"
 #include "srun/report_receiver.h"
 #include "srun/report_socket.h"
+#include "srun/srun_facts.h"
 
 namespace bootstrap {
 namespace {
@@ -152,6 +164,50 @@ TEST(PluginFirstFailure, WithoutTheFilterTheLineIsLost) {
     last.assign(text, static_cast<std::size_t>(count));
   }
   EXPECT_NE(last, "the line");
+}
+
+class ProgramHeadTest : public testing::Test {
+ protected:
+  ProgramHeadTest() : folder_(cat({testing::TempDir(), "program-head-", std::to_string(::getpid())})) {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(at("program")) << "#!/bin/sh\n";
+    EXPECT_EQ(::chmod(at("program").c_str(), 0755), 0);
+    EXPECT_EQ(::mkfifo(at("fifo").c_str(), 0755), 0);
+  }
+  ~ProgramHeadTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string at(std::string_view name) const { return cat({folder_, "/", name}); }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(ProgramHeadTest, IsTheBeginningOfAnExecutableFile) {
+  EXPECT_EQ(head_of_program(at("program")), "#!/bin/sh\n");
+  std::ofstream(at("data")) << "data";
+  EXPECT_EQ(head_of_program(at("data")), "");
+  for (const auto& path : {at("none"), at("fifo"), at("."), std::string("/dev/zero")}) {
+    EXPECT_EQ(head_of_program(path), std::nullopt) << path;
+  }
+}
+
+// A program that waits to write into the FIFO would begin to, if somebody opened it for a moment.
+TEST_F(ProgramHeadTest, AFileThatChangesPlacesWithAFifoIsNotTakenForIt) {
+  const Descriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  ASSERT_GE(::inotify_add_watch(watch.get(), at("fifo").c_str(), IN_OPEN), 0);
+  std::atomic<bool> is_over = false;
+  std::thread swap([&] {
+    while (!is_over) {
+      EXPECT_EQ(::renameat2(AT_FDCWD, at("program").c_str(), AT_FDCWD, at("fifo").c_str(), RENAME_EXCHANGE), 0);
+    }
+  });
+  int files = 0;
+  for (int others = 0; files < 20'000 || others < 20'000;) ++(head_of_program(at("program")) ? files : others);
+  is_over = true;
+  swap.join();
+  char event = 0;
+  EXPECT_EQ(::read(watch.get(), &event, sizeof event), -1);
+  EXPECT_EQ(errno, EAGAIN) << "the FIFO was opened";
 }
 
 }  // namespace
