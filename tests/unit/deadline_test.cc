@@ -1,5 +1,4 @@
-// Work that may never end: the caller waits until a deadline, and abandons it then without harm; so does who starts a
-// helper process.
+// Work that may never end: the caller waits until a deadline, and abandons it then without harm.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/deadline.h"
 
@@ -7,16 +6,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <string_view>
 #include <thread>
 
-#include "comm/helper/helper_process.h"
-#include "in_child.h"
 #include "probe/files.h"
 
 namespace bootstrap {
@@ -95,34 +90,6 @@ TEST(AbandonableThread, GetsNoSignalsAndLeavesTheCallersMaskAlone) {
     EXPECT_EQ(sigismember(&inside, number), 1) << number;
     EXPECT_EQ(sigismember(&after, number), sigismember(&before, number)) << number;
   }
-}
-
-// This program as the helper: takes a byte from what is in the place of its socket.
-__attribute__((constructor)) void run_as_helper(int count, char** words) {
-  if (count != 2 || std::string_view(words[1]) != kHelperArgument) return;
-  char byte = 0;
-  ::_exit(::read(kHelperSocket, &byte, 1) == 1 ? 0 : 1);
-}
-
-// Without time to start one, no helper gets the program's own descriptor of that number in place of its socket.
-TEST(HelperProcess, ThatIsLateDoesNotReadFromTheProgram) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer takes a clone(2) with shared memory for a fork, and then ignores synchronisation";
-#endif
-  in_child([] {
-    int ends[2] = {-1, -1};
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    ASSERT_EQ(::dup2(ends[0], kHelperSocket), kHelperSocket);  // without close-on-exec
-    constexpr std::string_view kText = "abcdefghijklmnopqrst";
-    ASSERT_EQ(::write(ends[1], kText.data(), kText.size()), static_cast<ssize_t>(kText.size()));
-    for (std::size_t i = 0; i < kText.size(); ++i) {
-      const auto helper = HelperProcess::start({}, std::chrono::steady_clock::now());
-      ASSERT_FALSE(helper);
-      EXPECT_EQ(helper.error().code, ErrorCode::kTimeout);
-    }
-    char left[kText.size() + 1] = {};
-    EXPECT_EQ(::recv(kHelperSocket, left, sizeof left, MSG_DONTWAIT), static_cast<ssize_t>(kText.size())) << left;
-  });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule which rank makes which unique id;
-// the owner of the PMIx variables; whose libpmi srun answers; the sentence about ranks that did not call, which calls
-// none missing whose state is unknown.
+// the owner of the PMIx variables.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/exchanged_values.h"
 
@@ -10,10 +9,7 @@
 #include <random>
 #include <string>
 
-#include "comm/pmix/allgather.h"
-#include "core/exchange/libpmi_release.h"
 #include "core/exchange/pmix_environment.h"
-#include "core/settings/settings.h"
 #include "known_layout.h"
 #include "step_environment.h"
 
@@ -187,72 +183,6 @@ TEST(PmixGate, ReadsThePortOfAnAddress) {
                            "a;usock:/tmp/x:80", "a;tcp4://127.0.0.1:12x"}) {
     EXPECT_FALSE(port_of_server(text)) << text;
   }
-}
-
-TEST(MissingRanks, IsAFactWhereTheServerAnswers) {
-  EXPECT_EQ(describe_missing_ranks(block_layout(4, 4), {{5, 8, 9, 10, 11}, {}, {}, ServerState::kAnswers}),
-            "missing: rank 5 (node002, local rank 1), ranks 8-11 (all of node003)");
-}
-
-TEST(MissingRanks, AreOnTheNodeThatTheServerWasQueryingWhenItFellSilent) {
-  const auto layout = block_layout(4, 4);
-  EXPECT_EQ(describe_missing_ranks(layout, {{}, {8, 9, 10, 11}, {12, 13, 14, 15}, ServerState::kSilent}),
-            "missing: ranks 8-11 (all of node003), and perhaps others; slurmstepd on this node stopped answering after "
-            "it queried node003, as happens when all ranks of a node have ended");
-  // The ranks of the own node were queried before.
-  EXPECT_EQ(
-      describe_missing_ranks(layout, {{1, 13}, {8, 9, 10, 11}, {}, ServerState::kSilent}),
-      "missing: rank 1 (node001, local rank 1), ranks 8-11 (all of node003), rank 13 (node004, local rank 1), and "
-      "perhaps others; slurmstepd on this node stopped answering after it queried node003, as happens when all ranks "
-      "of a node have ended");
-}
-
-TEST(MissingRanks, ARankIsUnknownIfTheServerDidNotAnswer) {
-  const auto layout = block_layout(2, 2);
-  EXPECT_EQ(describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kSilent}),
-            "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this "
-            "node no longer answers, as happens after it queries a node where all ranks have ended");
-  EXPECT_EQ(describe_missing_ranks(layout, {{1}, {}, {2, 3}, ServerState::kSilent}),
-            "missing: rank 1 (node001, local rank 1); missing or state unknown: ranks 2-3 (all of node002); slurmstepd "
-            "on this node no longer answers, as happens after it queries a node where all ranks have ended");
-  EXPECT_EQ(
-      describe_missing_ranks(layout, {{}, {}, {1, 2, 3}, ServerState::kEnded}),
-      "missing or state unknown: rank 1 (node001, local rank 1), ranks 2-3 (all of node002); slurmstepd on this node "
-      "has ended");
-  // A step on one node has no other node to query.
-  EXPECT_EQ(describe_missing_ranks(block_layout(1, 2), {{}, {}, {1}, ServerState::kSilent}),
-            "missing or state unknown: rank 1 (node001, local rank 1); slurmstepd on this node no longer answers");
-}
-
-constexpr long k2205 = 0x260000;  // slurm_api_version() of Debian 12, 13 and 14
-constexpr long k2411 = 0x2a0000;
-constexpr long k2605 = 0x2d0000;
-
-TEST(LibpmiRelease, OnlyThoseThatSrunAnswersAreOfTheStep) {
-  const auto fits = [](const char* step, long api) {
-    return why_not_libpmi({step, ""}, api, "/x/libpmi.so.0").empty();
-  };
-  EXPECT_TRUE(fits("22.05.8", k2205) && fits("24.11.5", k2411) && fits("26.05.5", k2605));
-  EXPECT_TRUE(fits("23.11.1", k2205) && fits("26.05.5", k2411));
-  EXPECT_FALSE(fits("24.05.1", k2205) || fits("25.11.7", k2205) || fits("26.05.5", k2205));
-  EXPECT_FALSE(fits("22.05.8", k2411) || fits("24.11.5", k2605)) << "srun knows no later protocol";
-  EXPECT_TRUE(fits("", k2205) && fits("26.11.0", k2205) && fits("26.05.5", 0x2e0000)) << "what is not known is tried";
-}
-
-TEST(LibpmiRelease, ASentenceNamesBothReleases) {
-  const auto sentence = why_not_libpmi({"25.11.7", ""}, k2205, "/usr/lib/libpmi.so.0");
-  EXPECT_EQ(sentence.find("/usr/lib/libpmi.so.0 is Slurm 22.05's, and the step is Slurm 25.11.7's"), 0U) << sentence;
-  EXPECT_EQ(slurm_of_api(k2411), "Slurm 24.11");
-  EXPECT_EQ(slurm_of_api(0), "");
-}
-
-TEST(LibpmiRelease, TheLibraryReadsWhatSlurmstepdWrote) {
-  const auto item = write_slurm({"26.05.5", "/opt/slurm/lib"});
-  const auto read = read_slurm("set_up:world " + item + " site:claim=off");
-  EXPECT_EQ(read.version, "26.05.5");
-  EXPECT_EQ(read.folder, "/opt/slurm/lib");
-  EXPECT_EQ(read_slurm("set_up:world site:slurm=").version, "");
-  EXPECT_TRUE(read_settings(item)) << "it is no setting";
 }
 
 }  // namespace
