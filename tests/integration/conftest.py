@@ -196,6 +196,11 @@ def gpus():
     return found
 
 
+@pytest.fixture(scope="module")
+def gpu_cluster(cluster_factory, gpus):
+    return cluster_factory("gpu").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)))
+
+
 @pytest.fixture(scope="session")
 def seed(pytestconfig):
     return pytestconfig.getoption("--seed")

@@ -70,8 +70,7 @@ def test_leftovers_would_be_seen(exchange_cluster):
 
 
 @pytest.mark.parametrize("mode", ["exchange", "barrier"])
-def test_many_rounds_in_one_step(exchange_cluster, mode, request):
-    is_full = request.config.getoption("--full")
+def test_many_rounds_in_one_step(exchange_cluster, mode, is_full):
     for width, rounds in [(4, 200), (2, 1000)] if is_full else [(4, 50)]:
         step = run_step(exchange_cluster, width, width, program("exchange_probe"), "--rounds", str(rounds), "--mode", mode)
         assert is_complete(step, width * width, rounds), step
@@ -119,8 +118,8 @@ TSAN = {"TSAN_OPTIONS": "exitcode=66:halt_on_error=1"}
 
 
 @pytest.mark.parametrize("mode", ["ours", "threads"])
-def test_no_data_race_in_exchanges(exchange_cluster, mode, request, figure):
-    rounds = TSAN_ROUNDS_IN_FULL if mode == "ours" and request.config.getoption("--full") else TSAN_ROUNDS
+def test_no_data_race_in_exchanges(exchange_cluster, mode, is_full, figure):
+    rounds = TSAN_ROUNDS_IN_FULL if mode == "ours" and is_full else TSAN_ROUNDS
     step = run_rounds(exchange_cluster, mode, rounds, "build/tsan", **TSAN)
     assert (step.returncode, step.stderr) == (0, ""), step
     figure("M10", mode, got=f"0 reports in {rounds} rounds of two ranks", met=True, control="a race in the same program is reported")

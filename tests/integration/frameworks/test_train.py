@@ -140,11 +140,6 @@ def test_the_example_of_the_manual_page(cluster, train, tmp_path):
     assert {line.split(":")[0] for line in said} == {f"rank {rank}" for rank in range(4)}
 
 
-@pytest.fixture(scope="module")
-def gpu_cluster(cluster_factory, gpus):
-    return cluster_factory("gputrain").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)))
-
-
 @pytest.mark.gpu
 def test_trains_on_gpus(gpu_cluster, gpus, train):
     """The C++ example on one node gives the losses of the CPUs, each rank on its own GPU"""
@@ -153,9 +148,7 @@ def test_trains_on_gpus(gpu_cluster, gpus, train):
     training = start(gpu_cluster, train, "-n", count, f"--gres=gpu:{count}")
     assert training.path == "on GPUs, gradients over NCCL"
     assert [row[4] for row in training.rows] == [f"cuda:{rank}" for rank in range(len(gpus))]
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}
-    done = run_here([built(TRAIN)], timeout=60, env=hidden)
-    on_cpu = Training(done.stdout)
+    on_cpu = Training(run_here([built(TRAIN)], timeout=60, env={"CUDA_VISIBLE_DEVICES": ""}).stdout)
     assert on_cpu.path.startswith("on CPUs")
     assert training.differs_from(on_cpu) <= 1e-4
 

@@ -263,11 +263,6 @@ print(json.dumps({"devices": devices, "environment": dict(os.environ)}))
 """
 
 
-@pytest.fixture(scope="module")
-def gpu_cluster(cluster_factory, gpus):
-    return cluster_factory("gpu").up("--nodes", "1", "--gpus", "real", "--cpus", str(2 * len(gpus)))
-
-
 def run_tasks(cluster, *options):
     """What each task of a step sees, in order of rank."""
     script = cluster.write_home("gpu_task.py", TASK)
