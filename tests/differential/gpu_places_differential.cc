@@ -180,8 +180,7 @@ void add_what_hwloc_reads(const FakeMachine& machine, const KnownNode& node) {
 }
 
 TEST(GpuPlaces, OfKnownNodesAreTheSame) {
-  for (const auto& name : names_of_known_nodes()) {
-    const auto node = known_node(name);
+  for (const auto& [name, node] : known_nodes()) {
     const FakeMachine machine(node);
     add_what_hwloc_reads(machine, node);
     EXPECT_EQ(seen_by_hwloc(HwlocOf(machine.root()).get()), seen_by_us(read_gpus(machine.root()))) << name;
@@ -208,8 +207,7 @@ std::string output_of(const std::string& line) {
 
 // `near --topology` finds in hwloc's file of a known node what is in the table, and the mapping that goes with it.
 TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
-  for (const auto& name : names_of_known_nodes()) {
-    const auto node = known_node(name);
+  for (const auto& [name, node] : known_nodes()) {
     if (node.gpus.empty()) continue;
     const FakeMachine machine(node);
     add_what_hwloc_reads(machine, node);

@@ -10,21 +10,16 @@
 #include <vector>
 
 #include "core/util/text.h"
+#include "known_layout.h"
 #include "tools/check/check_table.h"
 
 namespace bootstrap {
-
-inline Layout layout_of(std::uint32_t nodes, std::uint32_t tasks) {
-  const std::vector<std::uint32_t> counts(nodes, tasks);
-  const auto hosts = parse_host_list(cat({"node[001-", nodes < 10 ? "00" : "0", std::to_string(nodes), "]"}));
-  return *Layout::make({{*hosts, counts, deal_block(counts)}});
-}
 
 // Ranks of a step in which all is well: a GPU for each rank, PMIx, NCCL and a driver.
 inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2) {
   CheckFindings findings;
   findings.id = {.job = 12, .step = 0, .restart = 0};
-  findings.layout = layout_of(nodes, tasks);
+  findings.layout = block_layout(nodes, tasks);
   findings.waited_ms = 87;
   findings.has_exchanged = true;
   for (Rank rank = 0; rank < findings.layout.size(); ++rank) {

@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "cpu_list.h"
+#include "known_node.h"
 
 namespace bootstrap {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "api/job.h"
 #include "comm/exchange.h"
-#include "core/step/rank_layout.h"
 #include "core/util/text.h"
+#include "known_layout.h"
 
 namespace bootstrap {
 
@@ -132,15 +132,7 @@ class ExchangeHall {
   std::map<Rank, RankReport> words_;
 };
 
-// A step with these numbers of ranks on node001, node002 and so on; block distribution.
-inline Layout layout_of(const std::vector<std::uint32_t>& ranks_per_node) {
-  const auto last = std::to_string(1000 + ranks_per_node.size()).substr(1);
-  LayoutComponent component{*parse_host_list(cat({"node[001-", last, "]"})), ranks_per_node,
-                            deal_block(ranks_per_node)};
-  return *Layout::make({component});
-}
-
-// The calls of all ranks of such a step, each in a thread and with a handle of its own.
+// The calls of all ranks of a step, each in a thread and with a handle of its own.
 inline void for_each_rank(const std::vector<std::uint32_t>& ranks_per_node,
                           const std::function<void(bootstrap_t&, Rank)>& call) {
   ExchangeHall hall(layout_of(ranks_per_node));

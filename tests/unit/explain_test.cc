@@ -6,7 +6,7 @@
 
 #include "core/plan/step_plan.h"
 #include "core/util/text.h"
-#include "cpu_list.h"
+#include "known_node.h"
 #include "plan_values.h"
 
 namespace bootstrap {
@@ -132,8 +132,7 @@ TEST(Notes, OneLineForEachDecision) {
 
 TEST(Explain, ShowsWhatOverrodeWhat) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"MASTER_ADDR", "somewhere"}});
-  Settings settings;
-  settings.address = {"%h-ib0", Source::kOption};
+  const Settings settings{.address = {"%h-ib0", Source::kOption}};
   const auto text = explain(environment, settings);
   EXPECT_NE(text.find("MASTER_PORT               29500                kept: set by the user\n"
                       "                          20444                not used: step 12.0 in\n"),
@@ -154,8 +153,7 @@ TEST(Explain, ShowsNoControlCharacterOfUsers) {
                                           "0\xc2\x9b"
                                           "31m"},
                                          {"GROUP_RANK", "plain \"words\""}});
-  Settings settings;
-  settings.shared_dir = {"/shared/\xc2\x9b", Source::kEnvironment};
+  const Settings settings{.shared_dir = {"/shared/\xc2\x9b", Source::kEnvironment}};
   const auto text = explain(environment, settings);
   const auto is_plain = [](char c) { return c == '\n' || (c >= 0x20 && c < 0x7f); };
   EXPECT_TRUE(std::all_of(text.begin(), text.end(), is_plain)) << text;
@@ -167,8 +165,7 @@ TEST(Explain, ShowsNoControlCharacterOfUsers) {
 TEST(Explain, FitsIntoEightyColumns) {
   auto environment = with(step_of("node[00001-12500]", "8(x12500)", 100000, "node00001"),
                           {{"SLURM_STEP_GPUS", "0,1,2,3,4,5,6,7"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7"}});
-  Settings settings;
-  settings.when = {When::kAlways, Source::kSite};
+  Settings settings{.when = {When::kAlways, Source::kSite}};
   settings.port = {2345, Source::kOption};
   settings.address = {"%h-a-suffix-of-the-fabric", Source::kSite};
   const auto text = explain(environment, settings);

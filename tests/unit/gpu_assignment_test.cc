@@ -12,7 +12,6 @@
 
 #include "core/plan/node_gpus.h"
 #include "core/util/text.h"
-#include "cpu_list.h"
 #include "known_node.h"
 #include "plan_values.h"
 
@@ -178,8 +177,7 @@ StepFacts facts_on(const KnownNode& node, std::size_t tasks) {
 
 // Like slurmstepd: makes a plan in user_init, and orders it when the tasks have their cores.
 NodeGpus plan_on(const KnownNode& node, const std::vector<CpuSet>& cores) {
-  Settings settings;
-  settings.gpu_share = {true, Source::kOption};
+  const Settings settings{.gpu_share = {true, Source::kOption}};
   auto plan = *make_plan(facts_on(node, cores.size()), settings);
   if (plan.step.gpus->order_matters()) order_gpus(*plan.step.gpus, cores);
   return *plan.step.gpus;

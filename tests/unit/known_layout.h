@@ -9,17 +9,14 @@
 
 namespace bootstrap {
 
-// node001, node002, ... with as many ranks each, in blocks.
+// node001, node002, ... with these numbers of ranks, in blocks.
+inline Layout layout_of(const std::vector<std::uint32_t>& ranks_per_node) {
+  const auto last = std::to_string(1000 + ranks_per_node.size()).substr(1);
+  return *Layout::make({{*parse_host_list("node[001-" + last + "]"), ranks_per_node, deal_block(ranks_per_node)}});
+}
+
 inline Layout block_layout(std::uint32_t nodes, std::uint32_t ranks_per_node) {
-  const std::vector<std::uint32_t> counts(nodes, ranks_per_node);
-  std::string names = "node";
-  if (nodes > 1) {
-    const std::string last = std::to_string(nodes);
-    names += "[001-" + std::string(3 - std::min<std::size_t>(3, last.size()), '0') + last + "]";
-  } else {
-    names += "001";
-  }
-  return *Layout::make({{*parse_host_list(names), counts, deal_block(counts)}});
+  return layout_of(std::vector<std::uint32_t>(nodes, ranks_per_node));
 }
 
 }  // namespace bootstrap

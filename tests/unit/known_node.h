@@ -4,18 +4,20 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/hardware/gpu_list.h"
-#include "cpu_list.h"
 
 namespace bootstrap {
+
+// CPUs as the kernel lists them: "0-3,8".
+inline CpuSet cpus(std::string_view list) { return *CpuSet::parse_list(list); }
 
 struct KnownCard {
   std::string pci, name;
@@ -54,15 +56,6 @@ struct KnownNode {
     return all;
   }
 };
-
-inline std::vector<std::string> names_of_known_nodes() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(TEST_DATA_DIR "/nodes")) {
-    if (entry.path().extension() == ".txt") names.push_back(entry.path().stem());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 // tests/data/nodes/README.md describes the lines.
 inline Gpu read_known_gpu(std::istringstream& fields, const KnownNode& node) {
@@ -127,6 +120,15 @@ inline KnownNode known_node(const std::string& name) {
     }
   }
   return node;
+}
+
+// All of them, by name.
+inline std::map<std::string, KnownNode> known_nodes() {
+  std::map<std::string, KnownNode> nodes;
+  for (const auto& entry : std::filesystem::directory_iterator(TEST_DATA_DIR "/nodes")) {
+    if (const auto& path = entry.path(); path.extension() == ".txt") nodes[path.stem()] = known_node(path.stem());
+  }
+  return nodes;
 }
 
 }  // namespace bootstrap

@@ -95,8 +95,7 @@ TEST(NearCores, AreDividedOnRequest) {
 }
 
 TEST(NearCores, NoCoreHasTwoTasksAndNoCoreIsCut) {
-  for (const auto& name : names_of_known_nodes()) {
-    const auto node = known_node(name);
+  for (const auto& [name, node] : known_nodes()) {
     for (const std::size_t tasks : {1, 2, 3, 4, 5, 8}) {
       auto request = request_on(node, tasks);
       request.is_exclusive = true;

@@ -32,8 +32,7 @@ std::vector<std::string> addresses(const std::vector<Gpu>& gpus) {
 }
 
 TEST(ReadGpus, OfKnownNodes) {
-  for (const auto& name : names_of_known_nodes()) {
-    const auto node = known_node(name);
+  for (const auto& [name, node] : known_nodes()) {
     EXPECT_EQ(read_gpus(FakeMachine(node).root()), node.gpus) << name;
   }
   EXPECT_TRUE(read_gpus(FakeMachine().root()).empty()) << "control: an empty machine";
