@@ -26,11 +26,7 @@ SlurmctldAnswers answers_of(const std::string& per_node, std::vector<std::uint32
   return answers;
 }
 
-Settings settings_of(When when) {
-  Settings settings;
-  settings.when = {when, Source::kSite};
-  return settings;
-}
+Settings settings_of(When when) { return {.when = {when, Source::kSite}}; }
 
 Activation decide(const SrunFacts& step, const SlurmctldAnswers& answers, const UserChoice& choice = kNobody,
                   When when = When::kWorld) {

@@ -22,11 +22,7 @@ Environment one_by_two(int rank = 0) {
   return environment;
 }
 
-Settings with(std::string_view frameworks) {
-  Settings settings;
-  settings.frameworks = {*parse_frameworks(frameworks), Source::kOption};
-  return settings;
-}
+Settings with(std::string_view frameworks) { return {.frameworks = {*parse_frameworks(frameworks), Source::kOption}}; }
 
 // Of a task whose node has one interface, on which the ranks meet.
 StepFacts facts_over_eth0(const Environment& environment) {
@@ -257,8 +253,7 @@ WholePlan plan_with_routes(Environment environment, std::string_view interface) 
   facts.meeting.ours = "10.2.0.1";
   facts.routes.push_back({"ib0", *parse_ip_prefix("10.2.0.0/16"), 0, true});
   facts.rdma = {{"ib0", "mlx5_0:1"}};
-  Settings settings;
-  settings.interface = {*parse_interface(interface), Source::kOption};
+  Settings settings{.interface = {*parse_interface(interface), Source::kOption}};
   settings.frameworks.value = *parse_frameworks("auto");
   return *make_plan(facts, settings);
 }
@@ -347,8 +342,7 @@ TEST(FurtherPorts, JaxIsSetUpOnlyWithAPortOfItsOwn) {
 }
 
 TEST(TaskPorts, AreOfOneTaskEach) {
-  Settings settings;
-  settings.ports = {3, Source::kOption};
+  Settings settings{.ports = {3, Source::kOption}};
   settings.frameworks.value = *parse_frameworks("auto,tensorflow");
   std::set<std::string> ports;
   for (const Rank rank : {0U, 1U}) {
@@ -367,8 +361,7 @@ TEST(TaskPorts, AreOfOneTaskEach) {
 
 TEST(TaskPorts, RefuseOnlyAStepThatAsksOnItsOwnLine) {
   auto facts = *read_task_facts(two_by_two());
-  Settings settings;
-  settings.ports = {5, Source::kEnvironment};
+  Settings settings{.ports = {5, Source::kEnvironment}};
   settings.port_range = {{20000, 20012}, Source::kSite};
   EXPECT_EQ(
       error_of(make_plan(facts, settings)).message,

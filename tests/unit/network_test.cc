@@ -122,8 +122,7 @@ class NodeFiles : public ::testing::Test {
   StepFacts facts(const char* interface, const char* master_ip) const {
     auto facts = *read_task_facts(two_by_two());
     facts.meeting.ours = master_ip;
-    Settings settings;
-    settings.interface.value = *parse_interface(interface);
+    const Settings settings{.interface = {*parse_interface(interface)}};
     gather_network(facts, settings, root_);
     return facts;
   }

@@ -119,8 +119,7 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
             "option:port=2000 site:port_range=5000-6000 "
             "environment:master_addr=%h-ib0 environment:claim=off environment:gpu=first environment:gpu_share=on "
             "environment:cpu=near");
-  const auto read = succeeded(read_settings(text));
-  EXPECT_EQ(*read, settings);
+  EXPECT_EQ(*succeeded(read_settings(text)), settings);
 }
 
 // A host with another plugstack.conf than srun's, and one with the same.
@@ -130,8 +129,7 @@ TEST(Settings, TheEndpointIsThatOfSrun) {
     if (spec.name == "port_range") (void)spec.apply(srun, "21000-21999", Source::kSite);
     if (spec.name == "master_addr") (void)spec.apply(srun, "%h-ib0", Source::kEnvironment);
   }
-  Settings node;
-  node.port = {4000, Source::kSite};
+  Settings node{.port = {4000, Source::kSite}};
   node.address = {"%h-ib0", Source::kEnvironment};
   take_endpoint(node, write_endpoint(srun));
   EXPECT_EQ(node.port_range.value.low, 21000);

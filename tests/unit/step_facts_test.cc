@@ -202,8 +202,7 @@ TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
   EXPECT_EQ(value(plan_of(environment), "MASTER_PORT"), "4711");
   environment.set("MASTER_ADDR", "localhost");
   EXPECT_FALSE(plan_of(environment).find("MASTER_ADDR")) << "each node would meet alone";
-  Settings settings;
-  settings.address = {"node001", Source::kEnvironment};
+  Settings settings{.address = {"node001", Source::kEnvironment}};
   EXPECT_EQ(value(plan_of(mpirun_rank(2), settings), "MASTER_ADDR"), "node001");
   settings.address = {"%h-ib0", Source::kEnvironment};
   EXPECT_FALSE(plan_of(mpirun_rank(2), settings).find("MASTER_ADDR"));
@@ -257,8 +256,7 @@ TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
   EXPECT_FALSE(plan_of(environment, {}, around).find("BOOTSTRAP_GPU")) << "hidden by somebody";
   around.gpus = 1;
   EXPECT_FALSE(plan_of(mpirun_rank(3), {}, around).find("BOOTSTRAP_GPU")) << "two ranks, and one GPU";
-  Settings settings;
-  settings.gpu_share = {true, Source::kEnvironment};
+  Settings settings{.gpu_share = {true, Source::kEnvironment}};
   EXPECT_EQ(value(plan_of(mpirun_rank(3), settings, around), "BOOTSTRAP_GPU"), "0");
   settings = {};
   settings.gpu = {GpuMode::kNarrow, Source::kEnvironment};

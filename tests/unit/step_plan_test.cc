@@ -13,8 +13,7 @@ namespace bootstrap {
 namespace {
 
 TEST(StepPlan, GivesEachTaskItsValues) {
-  Settings settings;
-  settings.frameworks.value = *parse_frameworks("none");
+  const Settings settings{.frameworks = {*parse_frameworks("none")}};
   const auto plan = plan_of(two_by_two(3), settings);
   for (const auto text :
        split("RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 NODE_RANK=1 GROUP_RANK=1 GROUP_WORLD_SIZE=2 "
@@ -69,8 +68,7 @@ TEST(StepPlan, AValueThatCannotBeRightIsReplacedWithAWarning) {
 
 TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
   const auto address = [](const std::string& users, const std::string& unusable = {}) {
-    auto environment = with(two_by_two(), {{"MASTER_ADDR", users}});
-    auto facts = *read_task_facts(environment);
+    auto facts = *read_task_facts(with(two_by_two(), {{"MASTER_ADDR", users}}));
     facts.decision.unusable_master = unusable;
     return value(*make_plan(facts, {}), "MASTER_ADDR");
   };
@@ -91,8 +89,7 @@ TEST(StepPlan, AMasterAddressThatLeadsNowhereIsReplaced) {
 
 TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAsk) {
   const auto plan_with = [](const std::string& value) {
-    auto environment = with(two_by_two(), {{"MASTER_ADDR", value}});
-    auto facts = *read_task_facts(environment);
+    auto facts = *read_task_facts(with(two_by_two(), {{"MASTER_ADDR", value}}));
     facts.decision = unasked(SetUp::kWorld);
     return *make_plan(facts, {});
   };
@@ -148,8 +145,7 @@ TEST(StepPlan, WhereNamesDoNotResolveTheAddressOfTheNodeCounts) {
   EXPECT_EQ(value(plan, "MASTER_ADDR"), "10.20.1.1");
   EXPECT_EQ(plan.step.master.address_from, "NodeAddr of node001, a name that does not resolve");
   EXPECT_EQ(value(plan, "JAX_COORDINATOR_ADDRESS").find("10.20.1.1:"), 0U);
-  Settings settings;
-  settings.address = {"%a-ib0", Source::kOption};
+  Settings settings{.address = {"%a-ib0", Source::kOption}};
   EXPECT_EQ(value(*make_plan(facts, settings), "MASTER_ADDR"), "10.20.1.1-ib0");
   settings.address = {"%h-ib0", Source::kSite};
   EXPECT_EQ(value(*make_plan(facts, settings), "MASTER_ADDR"), "node001-ib0") << "the site knows another name";
@@ -168,8 +164,7 @@ TEST(StepPlan, PortsAreSalted) {
 
 TEST(StepPlan, AnOptionWinsOverAVariable) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"MASTER_ADDR", "elsewhere"}});
-  Settings settings;
-  settings.port = {2345, Source::kOption};
+  Settings settings{.port = {2345, Source::kOption}};
   settings.address = {"%h-ib0", Source::kSite};
   const auto plan = plan_of(environment, settings);
   EXPECT_EQ(value(plan, "MASTER_PORT"), "2345");
@@ -202,8 +197,7 @@ TEST(StepPlan, AValueThatTheUserChangedInTheOuterStepIsKept) {
 
 TEST(StepPlan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   auto outer = two_by_two(3);
-  Settings settings;
-  settings.port = {2345, Source::kOption};
+  const Settings settings{.port = {2345, Source::kOption}};
   auto inner = with(applied(plan_of(outer, settings), outer),
                     {{"SLURM_BOOTSTRAP_LAYOUT", "12.1/block"}, {"SRUN_EXPORT_ENV", std::string(kExportValue)}});
   inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
@@ -221,8 +215,7 @@ TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
   EXPECT_EQ(plan_of(two_by_two(2)).port(), std::nullopt);
   auto elsewhere = with(two_by_two(0), {{"MASTER_ADDR", "store.example"}});
   EXPECT_EQ(plan_of(elsewhere).port(), std::nullopt);
-  Settings settings;
-  settings.claim = {false, Source::kOption};
+  const Settings settings{.claim = {false, Source::kOption}};
   EXPECT_EQ(plan_of(two_by_two(0), settings).port(), std::nullopt);
   auto nonsense = with(two_by_two(0), {{"MASTER_PORT", "http"}});
   EXPECT_EQ(plan_of(nonsense).port(), 20444) << "replaced: it is no port";
@@ -262,8 +255,7 @@ TEST(TaskPlan, TheVerdictGivesTheReason) {
     EXPECT_EQ(write_settings(task->settings), write_settings(settings));
     return task->verdict;
   };
-  Settings on;
-  on.mode = {Mode::kOn, Source::kEnvironment};
+  Settings on{.mode = {Mode::kOn, Source::kEnvironment}};
   EXPECT_EQ(verdict_of(SetUp::kAllSettings, on), "SET UP: SLURM_BOOTSTRAP=on asks for it");
   on.port = {25000, Source::kOption};
   EXPECT_EQ(verdict_of(SetUp::kAllSettings, on), "SET UP: --bootstrap-port=25000 asks for it");
@@ -274,8 +266,7 @@ TEST(TaskPlan, TheVerdictGivesTheReason) {
 
 TEST(TaskPlan, SeesWhatThePluginSet) {
   const auto before = two_by_two(1);
-  Settings settings;
-  settings.port_range = {{5000, 5999}, Source::kSite};
+  const Settings settings{.port_range = {{5000, 5999}, Source::kSite}};
   const auto environment = applied(plan_of(before, settings), before);
   auto task = succeeded(read_own_plan(environment));
   EXPECT_TRUE(task->is_set);
@@ -290,14 +281,11 @@ TEST(TaskPlan, SeesWhatThePluginSet) {
   EXPECT_FALSE(task->is_set);
 }
 
-// A task's list of GPUs is still the plan's, or was changed.
-
 TEST(OwnGpuList, AListOfTheProgramIsNotOurs) {
   auto environment = two_by_two(1);
   const auto planned = succeeded(read_own_plan(environment));
   environment = applied(planned->step, planned->task.variables, environment);
-  const auto untouched = succeeded(read_own_plan(environment));
-  EXPECT_TRUE(has_our_gpu_list(*untouched));
+  EXPECT_TRUE(has_our_gpu_list(*succeeded(read_own_plan(environment))));
   for (const char* const list : {"1", "1,0"}) {
     environment.set("CUDA_VISIBLE_DEVICES", list);
     const auto changed = succeeded(read_own_plan(environment));

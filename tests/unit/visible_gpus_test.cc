@@ -17,11 +17,7 @@ namespace {
 
 using Access = GpuVisibility::Access;
 
-Settings with_mode(GpuMode mode) {
-  Settings settings;
-  settings.gpu = {mode, Source::kOption};
-  return settings;
-}
+Settings with_mode(GpuMode mode) { return {.gpu = {mode, Source::kOption}}; }
 
 // The devices that CUDA finds with a list of indices of all GPUs of the node.
 std::string device_at(const GpuView& view, std::uint32_t ordinal) {
@@ -88,8 +84,7 @@ TEST(GpuView, TooFewGpusAreRefusedUnlessShared) {
   EXPECT_EQ(refused.code, ErrorCode::kMisplaced);
   EXPECT_NE(refused.message.find("3 tasks on node001 would share 2 GPUs"), std::string::npos);
   EXPECT_NE(refused.message.find("--gres=gpu:3"), std::string::npos);
-  Settings settings;
-  settings.gpu_share = {true, Source::kOption};
+  const Settings settings{.gpu_share = {true, Source::kOption}};
   const auto plan = *make_plan(facts, settings);
   EXPECT_EQ(view_of(*plan.step.gpus, 2).own, 0U);
   for (std::size_t task = 0; task < 3; ++task) {
@@ -324,8 +319,7 @@ TEST(NeedsGpuPlaces, OnlyIfItCanMatter) {
   EXPECT_TRUE(needs_gpu_places(one_node(2, 2), {}));
   EXPECT_FALSE(needs_gpu_places(one_node(1, 1), {}));
   EXPECT_FALSE(needs_gpu_places(one_node(2, 2), with_mode(GpuMode::kOff)));
-  Settings settings;
-  settings.cpu_near = {true, Source::kOption};
+  const Settings settings{.cpu_near = {true, Source::kOption}};
   EXPECT_TRUE(needs_gpu_places(one_node(1, 1), settings));
 }
 
