@@ -104,8 +104,7 @@ TEST(CheckRows, ThePlanOfATaskWithoutVariablesNamesTheCause) {
     });
   };
   const auto loaded =
-      cat({"the plugin is not loaded on node002: srun set the step up, and these tasks have none of its "
-           "variables"});
+      "the plugin is not loaded on node002: srun set the step up, and these tasks have none of its variables";
   const auto ran = [](const char* hosts) {
     return cat({"the plugin's task_init did not run on ", hosts,
                 ", or reported there why it set nothing: these tasks "

@@ -30,8 +30,7 @@ TEST(Groups, AreThoseOfThePlaces) {
   EXPECT_EQ(cross_group(layout, 5).own, 2U);
   EXPECT_EQ(cross_group(layout, 4).ranks, (std::vector<Rank>{4}));
   // With --distribution=cyclic or arbitrary the order of nodes is that of their lowest ranks.
-  const LayoutComponent component{*parse_host_list("node[001-003]"), {1, 2, 1}, {2, 1, 0, 1}};
-  const auto mixed = *Layout::make({component});
+  const auto mixed = *Layout::make({{*parse_host_list("node[001-003]"), {1, 2, 1}, {2, 1, 0, 1}}});
   EXPECT_EQ(cross_group(mixed, 2).ranks, (std::vector<Rank>{0, 1, 2}));
   EXPECT_EQ(node_group(mixed, 3).ranks, (std::vector<Rank>{1, 3}));
 }
@@ -43,8 +42,7 @@ TEST(Groups, OfAListAreChecked) {
   EXPECT_EQ(listed->own, 1U);
   EXPECT_TRUE(list_group(layout, 2, {}));
   const auto refusal = [&](std::vector<Rank> ranks) {
-    const auto group = list_group(layout, 2, std::move(ranks));
-    return group ? "" : group.error().message;
+    return error_of(list_group(layout, 2, std::move(ranks))).message;
   };
   EXPECT_EQ(refusal({2, 4}), "the list has rank 4, but the ranks of this step are 0 to 3");
   EXPECT_EQ(refusal({2, 0, 2}), "the list has rank 2 twice");

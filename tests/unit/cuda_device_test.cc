@@ -13,6 +13,7 @@
 
 #include "communicator_step.h"
 #include "in_child.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -82,10 +83,7 @@ TEST(Gpu, RefusalsCarryCudasReason) {
         std::pair("0", "GPU 2 cannot be used: no CUDA-capable device is detected (100)")}) {
     in_child([gpus = gpus, message = message] {
       load_driver(gpus);
-      const auto status = use_gpu(2);
-      ASSERT_FALSE(status);
-      EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
-      EXPECT_EQ(status.error().message, message);
+      EXPECT_EQ(error_of(use_gpu(2)), (Error{ErrorCode::kUnavailable, message}));
     });
   }
 }
@@ -94,9 +92,7 @@ TEST(Gpu, AMissingDriverIsReported) {
   in_child([] {
     if (::dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) GTEST_SKIP() << "there is a driver";
     EXPECT_FALSE(driver_version());
-    const auto status = use_gpu(0);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message,
+    EXPECT_EQ(error_of(use_gpu(0)).message,
               "GPU 0 cannot be used: there is no libcuda.so.1; install the driver, or pass it to the container");
   });
   in_child([] {
@@ -153,8 +149,7 @@ TEST(AmdGpu, TheLibraryIsTheProcesssThenTheStepsThenTheOtherOne) {
     in_child([&row] {
       set_list(row.list);
       if (!row.loaded.empty()) load_for_us(nccl_double_path(row.loaded));
-      const auto found = nccl::load();
-      ASSERT_TRUE(found) << found.error().message;
+      const auto found = succeeded(nccl::load());
       EXPECT_EQ((*found)->version, row.version) << row.list << row.loaded;
       EXPECT_EQ(nccl::product(), row.product);
     });
@@ -164,10 +159,8 @@ TEST(AmdGpu, TheLibraryIsTheProcesssThenTheStepsThenTheOtherOne) {
 TEST(AmdGpu, SentencesNameRccl) {
   in_child([] {
     set_list("ROCR_VISIBLE_DEVICES");
-    const auto absent = nccl::load("/nonexistent/librccl.so.1");
-    ASSERT_FALSE(absent);
     EXPECT_EQ(
-        absent.error().message,
+        error_of(nccl::load("/nonexistent/librccl.so.1")).message,
         "cannot load RCCL, which the program has not loaded either: /nonexistent/librccl.so.1: cannot open shared "
         "object file: No such file or directory; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL "
         "to the file");
@@ -175,9 +168,7 @@ TEST(AmdGpu, SentencesNameRccl) {
               "libm.so.6 has no ncclCommInitRank: it is not RCCL; set SLURM_BOOTSTRAP_NCCL to a librccl.so.1");
     auto older = nccl_double(kRccl);
     older.init_rank_scalable = nullptr;
-    const auto status = can_init(older, 2);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().message,
+    EXPECT_EQ(error_of(can_init(older, 2)).message,
               "2 roots need ncclCommInitRankScalable of RCCL 2.23 or newer, but this is RCCL 2.27.7 in " +
                   nccl_double_path(kRccl));
   });

@@ -11,6 +11,7 @@
 
 #include "in_child.h"
 #include "nccl_doubles.h"
+#include "step_environment.h"
 
 namespace bootstrap {
 namespace {
@@ -31,13 +32,10 @@ TEST(Nccl, LoadsTheFileThatIsPreferredUnlessTheProcessHasOne) {
     in_child([is_loaded] {
       const auto loaded = nccl_double_path("2.23.4");
       ASSERT_TRUE(!is_loaded || ::dlopen(loaded.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr);
-      const auto found = nccl::load(nccl_double_path("2.18.3"));
-      ASSERT_TRUE(found) << found.error().message;
+      const auto found = succeeded(nccl::load(nccl_double_path("2.18.3")));
       EXPECT_EQ((*found)->version, is_loaded ? 22304 : 21803);
       EXPECT_EQ((*found)->path, nccl_double_path(is_loaded ? "2.23.4" : "2.18.3"));
-      const auto again = nccl::load(nccl_double_path("2.28.9"));
-      ASSERT_TRUE(again);
-      EXPECT_EQ(*again, *found) << "found once";
+      EXPECT_EQ(*succeeded(nccl::load(nccl_double_path("2.28.9"))), *found) << "found once";
     });
   }
 }
@@ -70,20 +68,18 @@ TEST(Nccl, RefusesWithTheFileThatWasTried) {
               "libm.so.6 has no ncclCommInitRank: it is not NCCL; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2"},
              {DOUBLES_DIR "/nccl_undefined.so", ErrorCode::kUnavailable,
               "undefined symbol: cudaOfTomorrow; this file does not fit the other libraries"}}) {
-      const auto found = nccl::load(row.file);
-      ASSERT_FALSE(found) << row.file;
-      EXPECT_EQ(found.error().code, row.code) << row.file;
-      EXPECT_NE(found.error().message.find(row.part), std::string::npos) << found.error().message;
+      const auto error = error_of(nccl::load(row.file));
+      EXPECT_EQ(error.code, row.code) << row.file;
+      EXPECT_NE(error.message.find(row.part), std::string::npos) << error.message;
     }
     EXPECT_TRUE(nccl::load(nccl_double_path("2.28.9"))) << "a failure is not permanent";
   });
   in_child([] {  // this one stays loaded
-    const auto old = nccl::load(DOUBLES_DIR "/nccl_too_old.so");
-    ASSERT_FALSE(old);
-    EXPECT_EQ(old.error().code, ErrorCode::kUnsupported);
-    EXPECT_EQ(old.error().message, "NCCL in " DOUBLES_DIR
-                                   "/nccl_too_old.so is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL "
-                                   "2.14 or newer");
+    const auto old = error_of(nccl::load(DOUBLES_DIR "/nccl_too_old.so"));
+    EXPECT_EQ(old.code, ErrorCode::kUnsupported);
+    EXPECT_EQ(old.message, "NCCL in " DOUBLES_DIR
+                           "/nccl_too_old.so is 2.10.3; set SLURM_BOOTSTRAP_NCCL to a libnccl.so.2 of NCCL "
+                           "2.14 or newer");
   });
 }
 
@@ -103,8 +99,7 @@ TEST(Nccl, TheRealOneGivesUniqueIds) {
   in_child([] {
     const auto path = real_nccl();
     if (path.empty()) GTEST_SKIP() << "there is no libnccl.so.2";
-    const auto nccl = nccl::load(path);
-    ASSERT_TRUE(nccl) << nccl.error().message;
+    const auto nccl = succeeded(nccl::load(path));
     EXPECT_GE((*nccl)->version, nccl::kOldestVersion);
     EXPECT_NE((*nccl)->init_rank_config, nullptr);
     std::set<std::string> ids;

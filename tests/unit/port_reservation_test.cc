@@ -134,8 +134,7 @@ TEST(PortReservation, PassesTimeWaitOfAnEarlierServer) {
     leave_time_wait(port, family, address);
     // Control: a plain exclusive bind fails.
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
-    const auto reservation = reserve_port(port);
-    ASSERT_TRUE(reservation) << address << ": " << reservation.error().message;
+    const auto reservation = succeeded(reserve_port(port));
     ASSERT_EQ(TestSocket(Family::kDual).bind("::", port), EADDRINUSE);
 
     EXPECT_EQ(port_refusal(port), kInUse) << "a second reservation, " << address;
@@ -240,8 +239,7 @@ TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
         others.insert(port);
         continue;
       }
-      auto reservation = reserve_port(port);
-      ASSERT_TRUE(reservation) << reservation.error().message;
+      auto reservation = succeeded(reserve_port(port));
       reservations.push_back(std::move(*reservation));
     }
     for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm), others) << storm.what;
@@ -251,8 +249,7 @@ TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
 TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
   in_own_network([] {
     const auto facts = *read_task_facts(two_by_two());
-    Settings settings;
-    settings.ports = {2, Source::kOption};
+    Settings settings{.ports = {2, Source::kOption}};
     settings.port_range.value = {20000, 20099};
     const auto plan = plan_step(facts, settings)->ports;
     const auto& candidates = plan.of_tasks.front();
@@ -289,8 +286,7 @@ TEST(PortReservationNetwork, ReportsTheReasonOfTheSystem) {
 void hold_among_ipv4_servers() {
   constexpr std::uint16_t kPort = 20000;
   {
-    const auto reservation = reserve_port(kPort);
-    ASSERT_TRUE(reservation) << reservation.error().message;
+    const auto reservation = succeeded(reserve_port(kPort));
     EXPECT_EQ(port_refusal(kPort), kInUse);
     EXPECT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE);
     const auto listener = TestSocket::listener(Family::kIpv4, "0.0.0.0", kPort, true);
@@ -301,8 +297,7 @@ void hold_among_ipv4_servers() {
     EXPECT_TRUE(client.at_end());
   }
   ASSERT_EQ(TestSocket(Family::kIpv4).bind("0.0.0.0", kPort), EADDRINUSE) << "there is no TIME_WAIT";
-  const auto reservation = reserve_port(kPort);
-  ASSERT_TRUE(reservation) << reservation.error().message;
+  const auto reservation = succeeded(reserve_port(kPort));
   EXPECT_EQ(port_refusal(kPort), kInUse);
 }
 

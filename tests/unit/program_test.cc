@@ -237,8 +237,7 @@ TEST(Program, ReasonsNameTheDecidingWord) {
   for (const auto& [line, reason] : rows) EXPECT_EQ(program_of(line).reason, reason) << line;
 }
 
-bool is_launcher(std::string_view line) {
-  const auto words = words_of(line);
+bool is_launcher(const std::vector<std::string>& words) {
   std::vector<const char*> pointers;
   for (const auto& word : words) pointers.push_back(word.c_str());
   return is_launcher_process(static_cast<int>(pointers.size()), pointers.data());
@@ -250,11 +249,11 @@ TEST(Program, AProcessKnowsALauncherByItsOwnWords) {
         "python3 -u -m torch.distributed.run t.py", "python3 -m accelerate.commands.launch t.py", "ray start",
         "/usr/bin/python3 /usr/bin/accelerate launch t.py", "make", "python3 /usr/bin/torchrun_jsc t.py",
         "/opt/conda/bin/python /opt/conda/bin/conda run x"}) {
-    EXPECT_TRUE(is_launcher(line)) << line;
+    EXPECT_TRUE(is_launcher(words_of(line))) << line;
   }
   for (const auto* line :
        {"python3 t.py", "./train", "bash", "python3 -c torchrun", "python3 -m my.train", "python3", ""}) {
-    EXPECT_FALSE(is_launcher(line)) << line;
+    EXPECT_FALSE(is_launcher(words_of(line))) << line;
   }
   EXPECT_FALSE(is_launcher_process(0, nullptr));
 }
@@ -272,9 +271,7 @@ TEST(Program, AnyWordsAreJudged) {
     for (auto& word : words) word = pool[random() % pool.size()];
     const auto program = classify_program(words, {.environment = environment, .read_head = known_head});
     ASSERT_FALSE(program.reason.empty());
-    std::vector<const char*> pointers;
-    for (const auto& word : words) pointers.push_back(word.c_str());
-    (void)is_launcher_process(static_cast<int>(pointers.size()), pointers.data());
+    (void)is_launcher(words);
   }
 }
 
@@ -368,8 +365,7 @@ TEST(Program, WhatKeepsTheVariablesFromItIsNamed) {
   }
   EXPECT_EQ(program_of("apptainer exec --cleanenv i.sif python3 t.py").closed,
             "\"apptainer --cleanenv\" keeps RANK, MASTER_ADDR and the other variables from the program; use apptainer "
-            "without "
-            "--cleanenv, or pass them from a shell of each task, as APPTAINERENV_RANK and so on");
+            "without --cleanenv, or pass them from a shell of each task, as APPTAINERENV_RANK and so on");
 }
 
 }  // namespace
