@@ -379,3 +379,4 @@ def test_a_training_ends_with_the_same_loss_after_each_kind_of_failure(site, clu
     table = markdown(["failure", "same loss", "seconds to the next training step", "line", "without supervise"], rows)
     figure("T3", part=f"SlurmdTimeout={timeout}", got=f"{same} of {runs} trainings ended with the same loss", met=same == runs, table=table,
            control=f"without supervise {kept} of {len(rows)}")  # fmt: skip
+    assert same == runs and kept < len(rows), table
