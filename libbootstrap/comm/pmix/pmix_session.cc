@@ -91,7 +91,9 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
   Questions open = std::move(begun);
   open.resize(wanted.size());
   // With hash each is a message to the server and back, and TCP holds the second of two answers back until the first is
-  // acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, there is one at a time.
+  // acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, there is one at a time. It answers each
+  // that asks no other server, and needs a while where it shares its cores with hundreds of ranks.
+  const auto time_of_one = ask_others ? kPatience : std::chrono::milliseconds(200);
   bool is_one_at_a_time = client_->keeps_what_it_read();
   while (true) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -99,7 +101,7 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
       if (values[i] || open[i]) continue;
       open[i] = client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote));
       is_one_at_a_time =
-          is_one_at_a_time && open[i]->wait_until(std::min(deadline, Deadline::clock::now() + kPatience));
+          is_one_at_a_time && open[i]->wait_until(std::min(deadline, Deadline::clock::now() + time_of_one));
     }
     const auto now = std::chrono::steady_clock::now();
     bool is_refused = false;
