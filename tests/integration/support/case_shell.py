@@ -8,11 +8,11 @@ hostfile() { printf '%s\\n' "$@" > $OUT/hosts; export SLURM_HOSTFILE=$OUT/hosts;
 submit() {
   { echo '#!/bin/bash'; cat; echo "touch $OUT/done"; } > $OUT/batch
   sbatch --quiet --output=$OUT/log "$@" $OUT/batch > $OUT/id || return
-  for ((i = 0; i < 400; i++)); do [[ ! -e $OUT/done ]] || break; sleep 0.1; done
+  for ((i = 0; i < 1500; i++)); do [[ ! -e $OUT/done ]] || break; sleep 0.1; done
   cat $OUT/log >&2
 }
 """
-LIMIT = 60  # seconds for one case
+LIMIT = 180  # seconds for one case: Slurm may look for requeued jobs only once a minute
 HELD = (124, 137)  # exit statuses of a script that did not end by itself
 # What such a script leaves: its jobs, which are known by the folder where it ran, since a salloc may outlive `timeout`.
 END_JOBS = """squeue --me --noheader --format='%A %Z' | awk -v folder="$OUT" '$2 == folder { print $1 }' | xargs -r scancel"""
