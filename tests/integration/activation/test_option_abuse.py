@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from built_files import double
-from harness import module_cluster
-from option_cases import Case, all_cases, clashes
+from harness import REPOSITORY, module_cluster
+from option_cases import TAKES, WRONG, Case, all_cases, clashes
 
 AT_ONCE = 6
 
@@ -46,6 +46,9 @@ def next_job(cluster):
 
 
 def test_every_abuse_has_its_status_and_text(cluster, figure):
+    record = (REPOSITORY / "tests/data/interface/settings.txt").read_text().splitlines()[1:]
+    options = {line.split(" ")[2] for line in record} - {"-"}
+    assert options == set(TAKES) == set(WRONG), "option_cases.py has each option"
     cases = all_cases()
     assert len({case.name for case in cases}) == len(cases) >= 100
     # What srun, sbatch or salloc stops is stopped before anything is allocated: it takes no number of a job.

@@ -1,7 +1,7 @@
 """The hooks of slurmstepd take a bounded number of instructions, whatever the environment of the step holds.
 
 callgrind counts: the same for the same input, on a busy machine too. 40 million instructions take about 10 ms; an ordinary
-step takes 0.2 million. The limits of the known variables (known_variables.cc) hold the bounds of long values: without them
+step takes 0.2 million. The limits of the known variables (variables.cc) hold the bounds of long values: without them
 "ports" takes 4 million and "all variables: assignments" 29."""
 
 # SPDX-License-Identifier: Apache-2.0
