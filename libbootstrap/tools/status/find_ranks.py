@@ -1,5 +1,6 @@
 """Finds the ranks among the processes of a task: pure functions, for tests."""
 # SPDX-License-Identifier: Apache-2.0
+import re
 from types import SimpleNamespace
 
 MAX_CHAIN = 6
@@ -10,15 +11,10 @@ class Launchers:
     plugin knows (core/program/program_names.cc)."""
 
     def __init__(self, programs, modules, shells):
-        self.programs, self.modules, self.shells = set(programs.split()), set(modules.split()), set(shells.split())
-
-    def have_name(self, name):
-        shell, _, number = name.partition("-")  # bash-5.2
-        is_shell = shell in self.shells and not number.strip("-.0123456789")
-        stem = name.replace("-", ".").replace("_", ".").partition(".")[0]
-        # mpirun.openmpi, torchrun_jsc
-        has_suffix = stem in ("mpirun", "mpiexec", "orterun", "dask", "jupyter", "torchrun") and not name.endswith(".py")
-        return name in self.programs or is_shell or has_suffix
+        self.programs, self.modules = set(programs.split()), set(modules.split())
+        shells = "|".join(shells.split())
+        self.others = re.compile(rf"({shells})(-[-.\d]*)?"  # bash-5.2
+                                 r"|(mpirun|mpiexec|orterun|dask|jupyter|torchrun)([-._].*)?(?<!\.py)")  # mpirun.openmpi, torchrun_jsc
 
     def have(self, process):
         """By its name, and by its command line where a Python runs a launcher: python3 -u /usr/bin/torchrun."""
@@ -26,14 +22,13 @@ class Launchers:
         if is_python(path.rpartition("/")[2]):
             path, module = python_target(process.words[1:])
         is_torchrun = path.endswith(("torch/distributed/run.py", "torch/distributed/launch.py"))
-        is_module = module in self.modules or module.startswith("torchrun_")
-        return is_torchrun or is_module or self.have_name(process.name) or self.have_name(path.rpartition("/")[2])
+        return (is_torchrun or module in self.modules or module.startswith("torchrun_")
+                or any(name in self.programs or self.others.fullmatch(name) for name in (process.name, path.rpartition("/")[2])))
 
 
 def is_python(name):
     """python3, python3.11, pypy3, ipython3"""
-    name = name[1:] if name.startswith("i") else name
-    return any(name.startswith(stem) and not name[len(stem):].strip("0123456789.dmt-") for stem in ("python", "pypy"))
+    return bool(re.fullmatch(r"i?(python|pypy)[\d.dmt-]*", name))
 
 
 def python_target(words):
@@ -56,31 +51,29 @@ def find_ranks(processes, launchers):
     """`processes`: the task first, each behind its parent. One rank for each process that a launcher gave a rank of its
     own, such as a worker of torchrun; without such processes the task is the one rank. A worker of a data loader has the
     rank of its parent and belongs to it."""
-    places, parents, owners, tops = {}, [], [], []
-    for i, process in enumerate(processes):
-        parent = places.get(process.parent)
-        places.setdefault(process.pid, i)
-        parents.append(parent)
-        owners.append(0 if parent is None else owners[parent])
-        has_own_rank = parent is not None and process.rank and process.rank != processes[parent].rank
-        if owners[i] == 0 and has_own_rank:
-            owners[i] = i
-            tops.append(i)
+    by_pid, tops = {}, []
+    for process in processes:
+        process.above = by_pid.get(process.parent)
+        process.top = process.above.top if process.above else processes[0]
+        has_own_rank = process.above and process.rank and process.rank != process.above.rank
+        if process.top is processes[0] and has_own_rank:
+            process.top = process
+            tops.append(process)
+        by_pid.setdefault(process.pid, process)
     ranks = []
-    for top in tops or ([0] if processes else []):
-        members = [i for i, owner in enumerate(owners) if owner == top]
-        programs = [i for i in members if not launchers.have(processes[i])]
+    for top in tops or processes[:1]:
+        members = [one for one in processes if one.top is top]
+        programs = [one for one in members if not launchers.have(one)]
         # Where no other runs below it, the main process is a shell or a launcher.
-        main = next((i for i in programs if processes[i].framework), (programs or members[-1:])[0])
-        ranks.append(SimpleNamespace(main=main, members=members, is_launcher=not programs, is_worker=bool(tops),
-                                     chain=chain_to(main, processes, parents)))
+        main = next((one for one in programs if one.framework), (programs or members[-1:])[0])
+        ranks.append(SimpleNamespace(main=main, members=members, is_launcher=not programs, is_worker=bool(tops)))
     return ranks
 
 
-def chain_to(place, processes, parents):
+def chain_to(process):
     """Names from the task down to a process: "bash, python3"."""
     names = []
-    while place is not None and len(names) < MAX_CHAIN:
-        names.insert(0, processes[place].name)
-        place = parents[place]
-    return ", ".join(names if place is None else ["...", *names])
+    while process and len(names) < MAX_CHAIN:
+        names.insert(0, process.name)
+        process = process.above
+    return ", ".join(["...", *names] if process else names)

@@ -8,9 +8,9 @@ from children import Child, output_of, read_all, write_all
 from find_ranks import Launchers
 from other_tools import add_gpus, add_stacks, ask_ras
 from plain_text import number_in
-from read_task import (BETWEEN_LOOKS, begin_look, end_look, find_tasks_by_environment, has_memory, look_at_main_process,
-                       read_environ, read_stat, task_at, why_unread)
-from records import NODE, make_rank, make_record, rank_in, record_lines
+from read_task import (find_tasks_by_environment, has_memory, look_at_all_processes, look_at_main_process, read_environ, read_stat,
+                       task_at, why_unread)
+from records import NODE, copy_of, make_record, rank_in, record_lines
 
 MAX_TASKS = 1024  # of a node
 STACK_OF_THREAD = 512 << 10  # bytes
@@ -61,25 +61,19 @@ def find_tasks(scontrol, job, step, first_rank, node):
     return tasks or fill_in_time(find_tasks_by_environment, [[]], LIST_LIMIT, job, step, node)[:MAX_TASKS]
 
 
-def unread(task, why):
-    return make_rank(**{**vars(task), "unread": why})
-
-
 def look_at_task(ranks, launchers):
-    """Looks twice, a second apart. `ranks`: those of the task, as far as they are known; at first one."""
-    task = unread(ranks[0], "")
+    """`ranks`: those of the task, as far as they are known; at first one."""
+    task = copy_of(ranks[0], unread="")
     try:
         for is_last in (False, True):
-            ranks[:] = [unread(look_at_main_process(task), NO_ANSWER)]
-            begun = begin_look(task)
-            time.sleep(BETWEEN_LOOKS)
-            found = end_look(task, *begun, launchers)
+            ranks[:] = [copy_of(look_at_main_process(task), unread=NO_ANSWER)]
+            found = look_at_all_processes(task, launchers)
             # A shell continues after its program has ended: look again.
             if is_last or all(rank.state != "X" for rank in found):
                 break
         ranks[:] = [rank for rank in found if rank.state != "X"]
     except Exception as error:  # a defect of this program costs one task
-        ranks[:] = [unread(task, f"the look at it failed: {error!r}")]
+        ranks[:] = [copy_of(task, unread=f"the look at it failed: {error!r}")]
 
 
 def read_variables(found, tasks):
@@ -107,7 +101,7 @@ def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy
         queries = [Child(["nvidia-smi", query, "--format=csv,noheader,nounits"])
                    for query in ("--query-gpu=uuid,index,utilization.gpu", "--query-compute-apps=pid,gpu_uuid")]
         look_end = time.monotonic() + LOOK_LIMIT
-        ranks = fill_in_time(look_at_task, [[unread(task, NO_ANSWER)] for task in tasks], LOOK_LIMIT,
+        ranks = fill_in_time(look_at_task, [[copy_of(task, unread=NO_ANSWER)] for task in tasks], LOOK_LIMIT,
                              Launchers(programs, modules, shells))
         read_all(queries, max(QUERY_LIMIT, look_end - time.monotonic()))
         for query in queries:
@@ -117,5 +111,7 @@ def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy
             add_stacks([rank for rank in ranks if has_memory(rank)], py_spy, begin + STACKS_LIMIT - time.monotonic())
         write_all(1, lines_of(ranks))
         if ras == "ras" and os.environ.get("SLURM_NODEID") == "0":
-            state.ras = ask_ras(ranks, node, max(1, begin + TOTAL_LIMIT - time.monotonic()))
+            seconds = max(1, begin + TOTAL_LIMIT - time.monotonic())
+            state.ras = fill_in_time(ask_ras, [[]], seconds, ranks, node) or [
+                f"NCCL's RAS of {node} did not answer within {int(seconds)} s"]
     write_all(1, (lines_of(ranks) if ras == "where" else "") + record_lines("node", state, os.getpid()))

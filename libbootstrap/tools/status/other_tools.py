@@ -1,11 +1,14 @@
 """What other tools report on a node: the stacks of py-spy, the GPUs of nvidia-smi, and the answer of NCCL's RAS."""
 # SPDX-License-Identifier: Apache-2.0
-import os
+import re
+import socket
 import time
+from itertools import islice
 
 from children import Child, read_all
 from find_ranks import is_python
-from plain_text import number_in, printable
+from plain_text import printable
+from records import MAX_ITEMS, MAX_VALUE
 
 OWN_CODE = "* "  # in front of a frame of the user's own code
 STACK_LIMIT = 2  # seconds
@@ -14,7 +17,6 @@ NOT_STARTED = 127  # as of a shell: Child found no program
 MAX_DUMPS = 16  # at once, since each takes memory of the job
 MAX_FRAMES = 24
 MAX_FRAME = 400
-MAX_RAS = 64 << 10  # bytes
 FIRST_WITH_RAS = (2, 24, 0)
 # Each release before this one may end the program that is asked, by reports of NVIDIA/nccl on GitHub. 1762: fixed in
 # 2.29.2. 2346: seen with 2.29.7, open; a fix in 2.29 is not known.
@@ -23,14 +25,9 @@ CRASHES = (((2, 29, 2), "NVIDIA/nccl issue 1762"), ((2, 30, 0), "NVIDIA/nccl iss
 
 def add_gpus(ranks, gpus, processes):
     """By the lines of nvidia-smi. `gpus`: UUID, INDEX, PERCENT; `processes`: PID, UUID."""
-
-    def rows(text, width):
-        cells = ([cell.strip() for cell in line.split(",")] for line in text.split("\n"))
-        return [row for row in cells if len(row) == width]
-
     of_pid = {str(rank.pid): rank for rank in ranks}
-    for pid, used in rows(processes, 2):
-        for uuid, index, percent in rows(gpus, 3):
+    for pid, used in re.findall(r"^ *(\d+), *(\S+) *$", processes, re.M):
+        for uuid, index, percent in re.findall(r"^ *(\S+), *(\d+), *(.*?) *$", gpus, re.M):
             if uuid == used and pid in of_pid:
                 of_pid[pid].gpus += f"{', ' if of_pid[pid].gpus else ''}{index} ({percent} %)"
                 of_pid[pid].gpu_ids.append(uuid)
@@ -40,12 +37,9 @@ def short_frame(frame):
     """"all_reduce (/usr/lib/python3/dist-packages/torch/x.py:12)" is "all_reduce (torch/x.py:12)", and own code has its
     file name alone, behind the mark of own code."""
     function, begin, path = frame.partition(" (")
-    before, mark, rest = path.rpartition("-packages/")
-    if not mark:
-        before, mark, rest = path.rpartition("/lib/python3")
-        rest = rest.partition("/")[2]
-    if mark or not begin:
-        return printable(f"{function}{begin}{rest}")
+    short = re.sub(r".*(-packages/|/lib/python3[^/]*/)", "", path)
+    if short != path or not begin:
+        return printable(function + begin + short)
     return printable(f"{'' if path.startswith('<') else OWN_CODE}{function} ({path.rpartition('/')[2]}")
 
 
@@ -92,48 +86,31 @@ def add_stacks(ranks, py_spy, seconds):
 def refuse_ras(version, port):
     """Why this release of NCCL is not asked; empty: it is. `version`: "2.24.3", "2.24.3+cuda12", "2.24.3-1"; empty: unknown."""
     by_hand = f"ask by hand on that node: ncclras --port {port} --verbose"
-    suffix = version.lstrip("0123456789.")
-    release = tuple(number_in(part, 99) for part in version[:len(version) - len(suffix)].split("."))
-    if len(release) != 3 or None in release:
+    found = re.match(r"(\d{1,2})\.(\d{1,2})\.(\d{1,2})(?![.\d])", version)
+    if not found:
         return f"NCCL's RAS is not asked, because the release of NCCL is unknown and some releases end when asked; {by_hand}"
+    release = tuple(map(int, found.groups()))
     if release < FIRST_WITH_RAS:
         return f"NCCL {version} has no RAS; it came with 2.24"
     report = next((report for fixed, report in CRASHES if release < fixed), "")
     return report and f"NCCL's RAS is not asked, because NCCL {version} may end the program when asked ({report}); {by_hand}"
 
 
-def read_ras(port, seconds):
-    """What has come in time. NCCL listens at one address of "localhost", for which a search may ask a server."""
-    import socket  # takes time, and few looks need it
-    answer, deadline = b"", time.monotonic() + seconds
-    try:
-        try:
-            connection = socket.create_connection(("127.0.0.1", port), seconds)
-        except ConnectionRefusedError:
-            connection = socket.create_connection(("::1", port), seconds)
-        with connection:
-            connection.sendall(b"verbose status\n")
-            part = b"-"
-            while part and len(answer) < MAX_RAS and time.monotonic() < deadline:
-                connection.settimeout(max(0.001, deadline - time.monotonic()))
-                part = connection.recv(MAX_RAS - len(answer))
-                answer += part
-    except socket.timeout:
-        pass
-    return answer
-
-
-def ask_ras(ranks, node, seconds):
-    """The lines that the RAS of the first of these ranks that has one answers to "verbose status"; else one sentence."""
+def ask_ras(lines, ranks, node):
+    """Adds what the RAS of the first of these ranks that has one answers to "verbose status"; else one sentence."""
     rank = next((one for one in ranks if one.ras_port), None)
     if rank is None:
-        return [f"no rank of {node} listens for NCCL's RAS; NCCL 2.24 and later do once a communicator exists"]
+        lines.append(f"no rank of {node} listens for NCCL's RAS; NCCL 2.24 and later do once a communicator exists")
+        return
     refusal = refuse_ras(rank.nccl_version, rank.ras_port)
     if refusal:
-        return [refusal]
+        lines.append(refusal)
+        return
     try:
-        answer = read_ras(rank.ras_port, seconds)
+        with socket.create_connection(("localhost", rank.ras_port)) as connection:
+            connection.sendall(b"verbose status\n")
+            answer = connection.makefile(encoding="latin-1", newline="\n")
+            for line in islice(iter(lambda: answer.readline(MAX_VALUE), ""), MAX_ITEMS):
+                lines.append(line.rstrip("\n"))
     except OSError:
-        return [f"NCCL's RAS of {node} does not accept a connection at port {rank.ras_port}"]
-    lines = answer.decode("latin-1").split("\n")[:-1]  # whole lines
-    return lines or [f"NCCL's RAS of {node} did not answer within {int(seconds)} s"]
+        lines.append(f"NCCL's RAS of {node} does not accept a connection at port {rank.ras_port}")

@@ -1,8 +1,9 @@
 """Reads the texts of /proc: pure functions, for tests."""
 # SPDX-License-Identifier: Apache-2.0
+import re
 from types import SimpleNamespace
 
-from plain_text import number_in, printable
+from plain_text import printable
 
 # Files that only a program of this framework maps. The first framework that is found counts: PyTorch may map MPI, too.
 FRAMEWORKS = (
@@ -44,13 +45,11 @@ WAITS = (
 
 def parse_stat(text):
     """/proc/PID/stat, see proc(5). A process that has ended has the state X."""
-    begin, end = text.find("("), text.rfind(")")
-    fields = text[end + 2:].split()
-    if not 0 <= begin < end or len(fields) < 13:
+    found = re.match(r"\d+ \((.*)\) (\S) (\d+)(?: \S+){9} (\d+) (\d+)", text, re.S)
+    if not found:
         return SimpleNamespace(name="", state="X", parent=0, ticks=0)
-    name = printable(text[begin + 1:end])  # at most 15 characters, any of them
-    ticks = int(fields[11]) + int(fields[12])  # of CPU, user and system
-    return SimpleNamespace(name=name, state=fields[0], parent=int(fields[1]), ticks=ticks)
+    name, state, parent, user, system = found.groups()  # a name has at most 15 characters, any of them
+    return SimpleNamespace(name=printable(name), state=state, parent=int(parent), ticks=int(user) + int(system))
 
 
 def parse_status(text):
@@ -70,10 +69,6 @@ def value_of(variables, *names):
     return next((variables[name] for name in names if variables.get(name)), "")
 
 
-def port_behind_colon(address):
-    return number_in(address.rpartition(":")[2], 0xffff) if ":" in address else None
-
-
 def framework_in(lines):
     """By the files that the lines of /proc/PID/maps show; empty: none that is known. Reads no further than it must."""
     best, last = len(FRAMEWORKS), ""
@@ -89,9 +84,7 @@ def framework_in(lines):
 
 def version_in(path):
     """"2.24.3" of libnccl.so.2.24.3 or nccl-2.24.3/lib/libnccl.so.2; empty: it names none."""
-    words = "".join(one if one in "0123456789." else " " for one in path).split()
-    numbers = (word[word.find("2."):].split(".") for word in words if "2." in word)
-    return ([""] + [".".join(parts) for parts in numbers if len(parts) == 3 and all(parts)])[-1]
+    return ([""] + re.findall(r"2\.\d+\.\d+(?![\d.])", path))[-1]
 
 
 def nccl_in(lines):

@@ -1,6 +1,5 @@
 """Text of other processes as printable text, and numbers in text."""
 # SPDX-License-Identifier: Apache-2.0
-# A node's process imports what is cheap alone: `re` would double the time in which Python starts.
 
 
 def number_in(text, most=2**64 - 1):

@@ -6,11 +6,11 @@ import time
 import zlib
 from types import SimpleNamespace
 
-from find_ranks import find_ranks
+from find_ranks import chain_to, find_ranks
 from parse_proc import (FILE_SYSTEM, describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_status,
-                        parse_tcp, port_behind_colon, value_of)
+                        parse_tcp, value_of)
 from plain_text import number_in
-from records import MAX_RANKS, make_rank, rank_in
+from records import MAX_RANKS, copy_of, make_rank, rank_in
 
 MAX_TEXT = 4 << 20  # bytes; environments, maps and lists of sockets are the largest
 MAX_PROCESSES = 256  # of a task
@@ -20,7 +20,7 @@ MAX_PIDS = 65536
 MAX_PORTS = 64  # of each kind that are reported
 MAX_LINKS = 512  # the same
 BETWEEN_LOOKS = 1  # seconds
-DEFAULT_RAS_PORT = 28028  # NCCL's user guide, NCCL_RAS_ADDR
+DEFAULT_RAS_PORT = "28028"  # NCCL's user guide, NCCL_RAS_ADDR
 PAGE = 4096
 ESTABLISHED, SYN_SENT, LISTEN = "01", "02", "0A"  # the kernel's include/net/tcp_states.h
 # Numbers of read, pread64, readv, recvfrom, recvmsg, and of write, pwrite64, writev, sendto, sendmsg. The kernel's sources have
@@ -204,16 +204,19 @@ def add_nccl(rank):
         rank.nccl_build = "%08x" % zlib.crc32(head.encode("latin-1")) if head else ""
 
 
+def port_in(address):
+    return number_in(address.rpartition(":")[2], 0xffff)
+
+
 def add_environment(rank):
     variables = read_environ(rank.pid)
-    ports = [(name, number_in(variables.get(name, ""), 0xffff)) for name in ("MASTER_PORT", "JAX_COORDINATOR_PORT")]
-    name = "JAX_COORDINATOR_ADDRESS"
-    ports.append((name, port_behind_colon(variables.get(name, ""))))
-    rank.meetings = [f"{name} {port}" for name, port in ports if port is not None]
+    for name in ("MASTER_PORT", "JAX_COORDINATOR_PORT", "JAX_COORDINATOR_ADDRESS"):
+        port = port_in(variables.get(name, ""))
+        if port is not None:
+            rank.meetings.append(f"{name} {port}")
     if variables.get("MASTER_ADDR"):
         rank.meetings.append(f"MASTER_ADDR {variables['MASTER_ADDR']}")
-    ras = variables.get("NCCL_RAS_ADDR")
-    ras_port = port_behind_colon(ras) if ras else DEFAULT_RAS_PORT
+    ras_port = port_in(variables.get("NCCL_RAS_ADDR") or DEFAULT_RAS_PORT)
     rank.ras_port = ras_port if ras_port in rank.listens else 0
     if rank.nccl_file and not rank.nccl_version:
         rank.nccl_version = variables.get("NCCL_VERSION", "")
@@ -233,8 +236,9 @@ def why_unread(pid, name):
     return ""
 
 
-def describe_child(child, before, after):
+def describe_child(child, after):
     """A child that has ended, and that its parent has not waited for, is common and harmless."""
+    before = child.before
     if before.stat.state == after.stat.state == "T":
         return f"{child.name} (pid {child.pid}) is stopped (SIGSTOP)"
     if after.stat.state == "D" and is_still(before, after):
@@ -260,21 +264,19 @@ def has_memory(rank):
     return not (rank.state == "D" and rank.is_still) and rank.state not in ("Z", "X") and not rank.unread
 
 
-def look_at_rank(task, processes, tree, before, task_sockets):
-    main = tree[processes.main]
-    rank = make_rank(**{**vars(task), "pid": main.pid, "program": main.name, "chain": processes.chain,
-                        "is_launcher": processes.is_launcher})
-    if processes.is_worker:
+def look_at_rank(task, found, task_sockets):
+    main = found.main
+    rank = copy_of(task, pid=main.pid, program=main.name, chain=chain_to(main), is_launcher=found.is_launcher)
+    if found.is_worker:
         number, local_rank = rank_in(main.rank), rank_in(main.local_rank)
         rank.rank = task.rank if number is None else number
         rank.local_rank = task.local_rank if local_rank is None else local_rank
         rank.world_size = number_in(main.world_size, MAX_RANKS) or 0
-    add_activity(rank, before[processes.main], read_moment(main.pid))
+    add_activity(rank, main.before, read_moment(main.pid))
     add_wait(rank)
-    others = (place for place in processes.members if place != processes.main)
-    troubles = (describe_child(tree[place], before[place], read_moment(tree[place].pid)) for place in others)
+    troubles = (describe_child(one, read_moment(one.pid)) for one in found.members if one is not main)
     rank.child = next(filter(None, troubles), "")
-    sockets = task_sockets.of(tree[place].pid for place in processes.members)
+    sockets = task_sockets.of(one.pid for one in found.members)
     links = [f"{own}:{remote}" for state, own, remote in sockets if state == ESTABLISHED]
     rank.links, rank.listens, rank.tries = links[:MAX_LINKS], ports_in(sockets, LISTEN), ports_in(sockets, SYN_SENT)
     rank.task_listens = ports_in(task_sockets.found.values(), LISTEN)
@@ -290,21 +292,19 @@ def look_at_rank(task, processes, tree, before, task_sockets):
 def look_at_main_process(task):
     """What is known without the memory of the process, which a process that waits for a disk may have locked."""
     stat = read_stat(task.pid)
-    rank = make_rank(**{**vars(task), "program": stat.name, "state": stat.state})
+    rank = copy_of(task, program=stat.name, state=stat.state)
     add_wait(rank)
     return rank
 
 
-def begin_look(task):
-    """Returns what end_look() compares with, BETWEEN_LOOKS later."""
+def look_at_all_processes(task, launchers):
+    """Looks twice. The task's ranks."""
     tree = read_process_tree(task.pid)
-    return tree, [read_moment(process.pid) for process in tree]
-
-
-def end_look(task, tree, before, launchers):
-    """The task's ranks."""
+    for process in tree:
+        process.before = read_moment(process.pid)
+    time.sleep(BETWEEN_LOOKS)
     sockets = Sockets([process.pid for process in tree])
-    return [look_at_rank(task, processes, tree, before, sockets) for processes in find_ranks(tree, launchers)]
+    return [look_at_rank(task, found, sockets) for found in find_ranks(tree, launchers)]
 
 
 def task_at(node, pid, rank, local_rank):

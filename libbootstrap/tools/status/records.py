@@ -1,5 +1,7 @@
 """What `status` reads about each rank and node, and the lines in which the looking step reports it."""
 # SPDX-License-Identifier: Apache-2.0
+import json
+import re
 from types import SimpleNamespace
 
 from plain_text import number_in, printable
@@ -11,6 +13,7 @@ MAX_CHUNK = 800  # of a record in one line
 MAX_CHUNKS = 1024  # of a record
 MAX_VALUE = 800  # characters of a text
 MAX_TASK_LIST = 1 << 16  # the same
+LINE = re.compile(r"status (rank|node) (\S*) (\S*) ([+.]) (.*)")
 
 # Each member has its value where nothing is known; a list has an example of its items.
 RANK = {
@@ -81,27 +84,19 @@ def make_rank(**known):
     return make_record(RANK, known)
 
 
+def copy_of(rank, **changes):
+    return make_rank(**{**vars(rank), **changes})
+
+
 def rank_in(text):
     """A number of a rank; None for any other text."""
     return number_in(text, MAX_RANKS - 1)
 
 
-def json_of(value):
-    """Of what a record has. `json` takes longer to import than Python to start."""
-    if isinstance(value, str):
-        escaped = printable(value).replace("\\", r"\\").replace('"', r'\"')
-        return f'"{escaped}"'
-    if isinstance(value, list):
-        return "[" + ", ".join(map(json_of, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json_of(name)}: {json_of(item)}" for name, item in value.items()) + "}"
-    return str(value).lower()  # "true"
-
-
 def record_lines(kind, record, number):
     """Lines such as 'status rank node001 4711 + {"rank": 3, ...', since srun may mix lines of more than 1,024 bytes (MAX_MSG_LEN
     in Slurm's sources). `number` is unique on the node. The last line of a record has "." for "+"."""
-    text = json_of({name: value for name, value in vars(record).items() if value})
+    text = json.dumps({name: value for name, value in vars(record).items() if value})
     ends = range(MAX_CHUNK, len(text) + MAX_CHUNK, MAX_CHUNK)
     return "".join(f"status {kind} {record.node} {number} {'+' if end < len(text) else '.'} {text[end - MAX_CHUNK:end]}\n"
                    for end in ends)
@@ -117,30 +112,30 @@ class StepState:
 
     def add_lines(self, text):
         """Returns the lines that do not belong to a record."""
-        return [line for line in text.split("\n") if line and not self.has_added(line)]
+        others = []
+        for line in text.split("\n"):
+            found = LINE.fullmatch(line)
+            if found:
+                self.add_chunk(*found.groups())
+            elif line:
+                others.append(line)
+        return others
 
-    def has_added(self, line):
-        words = line.split(" ", 5)
-        if len(words) < 6 or words[0] != "status" or words[1] not in ("rank", "node") or words[4] not in ("+", "."):
-            return False
-        key = tuple(words[1:4])
-        chunks = self.open.pop(key, [])
-        chunks.append(words[5][:MAX_CHUNK])
-        if words[4] == ".":
-            self.add_record(words[1], "".join(chunks))
+    def add_chunk(self, kind, node, number, mark, chunk):
+        chunks = self.open.pop((kind, node, number), [])
+        chunks.append(chunk[:MAX_CHUNK])
+        if mark == ".":
+            self.add_record(kind, "".join(chunks))
         elif len(self.open) < MAX_OPEN and len(chunks) < MAX_CHUNKS:
-            self.open[key] = chunks
-        return True
+            self.open[kind, node, number] = chunks
 
     def add_record(self, kind, text):
-        import json  # takes time, and few nodes need it
         try:
             known = dict(json.loads(text, parse_int=number_in))  # no sign, and few digits
         except (ValueError, TypeError, RecursionError):
             return
+        record = make_record(RANK if kind == "rank" else NODE, known)
         if kind == "node":
-            self.nodes.append(make_record(NODE, known))
-            return
-        rank = make_record(RANK, known)
-        if max(rank.rank, rank.task) < MAX_RANKS and rank.world_size <= MAX_RANKS:
-            self.ranks.append(rank)
+            self.nodes.append(record)
+        elif max(record.rank, record.task) < MAX_RANKS and record.world_size <= MAX_RANKS:
+            self.ranks.append(record)

@@ -1,5 +1,6 @@
 """`slurm-bootstrap where`: the host and port at which a step of a job is reached, looked at from outside."""
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import re
 import socket
@@ -8,7 +9,6 @@ import time
 from children import write_all
 from look_step import look_at_step
 from plain_text import counted, number_in, printable, quoted
-from records import json_of
 from step_choice import NotRunning, Refusal, ask_slurm, fields_of_nodes, find_commands, find_step, hosts_of, list_of
 
 POLL = 0.5  # seconds
@@ -130,5 +130,5 @@ def show_place(own_path, text, options):
     step, of_rank, host, port = wait_for_place(slurm, job, name, rank, number, int(options["wait"] or 0))
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if options["json"] == "true":
-        place = json_of({"step": step.name, "rank": of_rank, "host": host, "port": port})
+        place = json.dumps({"step": step.name, "rank": of_rank, "host": host, "port": port})
     write_all(1, place + "\n")

@@ -19,7 +19,7 @@ import node_look  # noqa: E402
 import other_tools  # noqa: E402
 import step_choice  # noqa: E402
 from children import Child  # noqa: E402
-from find_ranks import Launchers, find_ranks  # noqa: E402
+from find_ranks import Launchers, chain_to, find_ranks  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import parse_task_list  # noqa: E402
 from other_tools import add_gpus, add_stacks, explain_stack_failure, parse_stack, refuse_ras  # noqa: E402
@@ -90,13 +90,13 @@ def process(pid, parent, words, framework="", rank=""):
 def test_the_program_below_shells():
     rank, = find_ranks([process(1, 0, "bash"), process(2, 1, "numactl"), process(3, 2, "python3", "PyTorch"),
                         process(4, 3, "python3", "PyTorch")], LAUNCHERS)
-    assert (rank.main, len(rank.members), rank.chain, rank.is_launcher) == (2, 4, "bash, numactl, python3", False)
+    assert (rank.main.pid, len(rank.members), chain_to(rank.main), rank.is_launcher) == (3, 4, "bash, numactl, python3", False)
 
 
 def test_a_task_that_runs_only_a_shell():
     assert find_ranks([process(1, 0, "bash-5.2")], LAUNCHERS)[0].is_launcher
     asleep, = find_ranks([process(1, 0, "bash"), process(2, 1, "sleep")], LAUNCHERS)
-    assert (asleep.main, asleep.is_launcher) == (1, False) and not find_ranks([], LAUNCHERS)
+    assert (asleep.main.pid, asleep.is_launcher) == (2, False) and not find_ranks([], LAUNCHERS)
 
 
 @pytest.mark.parametrize("agent", ["python3 -m torch.distributed.run train.py", "python3 -X dev -u /usr/bin/torchrun train.py",
@@ -104,7 +104,7 @@ def test_a_task_that_runs_only_a_shell():
 def test_workers_of_torchrun_are_the_ranks(agent):
     ranks = find_ranks([process(1, 0, agent, "PyTorch"), process(2, 1, "python3 train.py", "PyTorch", "4"),
                         process(3, 1, "python3 train.py", "PyTorch", "5"), process(4, 2, "python3", "", "4")], LAUNCHERS)
-    assert [(rank.main, rank.members, rank.is_worker) for rank in ranks] == [(1, [1, 3], True), (2, [2], True)]
+    assert [(rank.main.pid, [one.pid for one in rank.members], rank.is_worker) for rank in ranks] == [(2, [2, 4], True), (3, [3], True)]
     assert find_ranks([process(1, 0, agent, "PyTorch")], LAUNCHERS)[0].is_launcher
 
 
@@ -146,15 +146,15 @@ def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeyp
 
 
 def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
-    given, look = [], 0.1
+    given, look, fill_in_time = [], 0.1, node_look.fill_in_time
     for name, value in (("find_tasks", lambda *_: [task_at("node001", 12, 0, 0)]), ("LOOK_LIMIT", look),
                         ("look_at_task", lambda *_: time.sleep(60)), ("write_all", lambda *_: None),
-                        ("ask_ras", lambda ranks, node, seconds: given.append(seconds) or [])):
+                        ("fill_in_time", lambda fill, lists, seconds, *more: given.append(seconds) or fill_in_time(fill, lists, seconds, *more))):
         monkeypatch.setattr(node_look, name, value)
     for name, value in (("SLURMD_NODENAME", "node001"), ("SLURM_NODEID", "0")):
         monkeypatch.setenv(name, value)
     node_look.main("", "", "", "12", "0", "0", "ras", "scontrol", "-")
-    assert 0 < given[0] <= node_look.TOTAL_LIMIT - look
+    assert 0 < given[1] <= node_look.TOTAL_LIMIT - look
 
 
 @pytest.fixture
@@ -188,14 +188,14 @@ def test_one_process_looks_at_all_tasks_of_a_node(crowded, capfd, monkeypatch):
 
 
 def test_a_task_that_cannot_be_read_keeps_no_other_waiting(crowded, capfd, monkeypatch):
-    begin = node_look.begin_look
-    monkeypatch.setattr(node_look, "begin_look", lambda task: begin(task) if task.rank != 40 else crowded.wait(60))
+    look = node_look.look_at_all_processes
+    monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: look(task, names) if task.rank != 40 else crowded.wait(60))
     monkeypatch.setattr(node_look, "LOOK_LIMIT", 8)
     assert {rank.rank: rank.unread for rank in ranks_of_look(capfd) if rank.unread} == {40: node_look.NO_ANSWER}
 
 
 def test_a_task_whose_memory_cannot_be_read_is_shown_with_its_program(crowded, capfd, monkeypatch):
-    monkeypatch.setattr(node_look, "begin_look", lambda task: crowded.wait(60))
+    monkeypatch.setattr(node_look, "look_at_all_processes", lambda *_: crowded.wait(60))
     monkeypatch.setattr(node_look, "LOOK_LIMIT", 4)
     assert {(rank.program, rank.unread) for rank in ranks_of_look(capfd)} == {("sleep", node_look.NO_ANSWER)}
 
@@ -213,8 +213,8 @@ def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, ca
 
 
 def test_a_defect_costs_its_own_task_alone(crowded, capfd, monkeypatch):
-    begin = node_look.begin_look
-    monkeypatch.setattr(node_look, "begin_look", lambda task: begin(task) if task.rank != 40 else 1 / 0)
+    look = node_look.look_at_all_processes
+    monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: look(task, names) if task.rank != 40 else 1 / 0)
     unread = {rank.rank: rank.unread for rank in ranks_of_look(capfd) if rank.unread}
     assert unread == {40: "the look at it failed: ZeroDivisionError('division by zero')"}
 
