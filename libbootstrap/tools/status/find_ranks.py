@@ -13,8 +13,8 @@ class Launchers:
     def __init__(self, programs, modules, shells):
         self.programs, self.modules = set(programs.split()), set(modules.split())
         shells = "|".join(shells.split())
-        self.others = re.compile(rf"({shells})(-[-.\d]*)?"  # bash-5.2
-                                 r"|(mpirun|mpiexec|orterun|dask|jupyter|torchrun)([-._].*)?(?<!\.py)")  # mpirun.openmpi, torchrun_jsc
+        # bash-5.2, mpirun.openmpi, torchrun_jsc
+        self.others = re.compile(rf"({shells})(-[-.\d]*)?|(mpirun|mpiexec|orterun|dask|jupyter|torchrun)([-._].*)?(?<!\.py)")
 
     def have(self, process):
         """By its name, and by its command line where a Python runs a launcher: python3 -u /usr/bin/torchrun."""

@@ -1,8 +1,8 @@
 """The ranks that are out of step, in sentences that claim no more than was seen."""
 # SPDX-License-Identifier: Apache-2.0
-from other_tools import OWN_CODE
 from plain_text import counted
-from rank_groups import cpu_of, cpu_range, far_apart, group_ranks, list_ranks, name_group
+from rank_groups import cpu_of, cpu_range, far_apart, group_by, group_ranks, list_ranks, name_group
+from records import OWN_CODE
 
 MAYBE = "; it may be slow, in a checkpoint, or stuck"
 MUCH_WRITTEN = 10240  # KiB in a second
@@ -30,16 +30,6 @@ def plural(sentence):
 def starting(group):
     """Programs compute while they import their modules."""
     return "; it may still be starting" if any(rank.cpu_percent + rank.cpu_wait_percent > IDLE for rank in group) else ""
-
-
-def group_by(ranks, text_of):
-    """Ranks with the same text, in the order of the texts; ranks without one are left out."""
-    groups = {}
-    for rank in ranks:
-        text = text_of(rank)
-        if text:
-            groups.setdefault(text, []).append(rank)
-    return sorted(groups.items())
 
 
 def describe_stack(stack):
@@ -151,9 +141,9 @@ class Finder:
     def add_differences(self):
         if self.add_minority(lambda rank: "\n".join(rank.stack), lambda rank: f"in {describe_stack(rank.stack)}", "; "):
             return
-        apart = far_apart(self.ranks)
-        if apart:
-            self.add_by_cpu(apart)
+        group = far_apart(self.ranks)
+        if group:
+            self.add_by_cpu(group)
         elif all(percent <= IDLE for percent in cpu_of(self.ranks)):
             self.add_minority(lambda rank: rank.is_still and rank.waits_in, lambda rank: f"in {rank.waits_in}", ", ")
 
@@ -172,9 +162,9 @@ class Finder:
         self.differ(odd, verb + describe(odd[0]), separator, describe(largest[0]))
         return True
 
-    def add_by_cpu(self, apart):
-        group = [rank for rank, is_apart in zip(self.ranks, apart) if is_apart]
-        others = [rank for rank, is_apart in zip(self.ranks, apart) if not is_apart]
+    def add_by_cpu(self, group):
+        numbers = {rank.rank for rank in group}
+        others = [rank for rank in self.ranks if rank.rank not in numbers]
         rank, what = group[0], f"{cpu_range(group)} CPU"
         if len(group) == 1:
             what += ", waits for a core" if rank.cpu_wait_percent > rank.cpu_percent else ""

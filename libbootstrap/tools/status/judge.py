@@ -11,31 +11,16 @@ MAX_ABSENT = 16384  # that only a launcher's WORLD_SIZE names: a program may set
 BY_RANK, BY_SIZE = attrgetter("rank", "task"), attrgetter("size")
 
 
-def users_of_ports(ranks, ports):
-    """The places of the ranks that use each of these ports, by how they use it. There may be millions of connections and
-    thousands of ports."""
-    users = {str(port): SimpleNamespace(listen=set(), have_launcher=set(), own=set(), remote=set()) for port in ports}
-    for place, rank in enumerate(ranks):
-        for port in filter(users.__contains__, map(str, rank.listens)):
-            users[port].listen.add(place)
-        for port in filter(users.__contains__, map(str, rank.task_listens)):
-            users[port].have_launcher.add(place)
-        for link in rank.links:
-            own, _, remote = link.partition(":")
-            if own in users:
-                users[own].own.add(place)
-            if remote in users:
-                users[remote].remote.add(place)
-    return users
-
-
 class MeetingPoint:
-    """Where ranks meet: "MASTER_PORT 26571" of the rank that listens there."""
+    """Where ranks meet: "MASTER_PORT 26571" of the rank that listens there. The sets have places of ranks."""
 
-    def __init__(self, ranks, name, port, users):
+    def __init__(self, name, port):
         self.name, self.port = name, port
-        guests, hosts = users.remote - users.listen, users.listen | users.have_launcher
-        self.connected = guests | users.listen | users.own  # places of ranks
+        self.listen, self.have_launcher, self.own, self.remote = set(), set(), set(), set()
+
+    def complete(self, ranks):
+        guests, hosts = self.remote - self.listen, self.listen | self.have_launcher
+        self.connected = guests | self.listen | self.own
         self.size = len(self.connected)
         self.is_listened = bool(hosts) and not guests  # a rank listens, and none but that rank is connected
         self.node = ranks[min(hosts, default=0)].node
@@ -84,23 +69,18 @@ def add_absent(state, tasks, ranks, also):
         also.append(f"a launcher counts {size} ranks, of which {len(ranks)} {'runs' if len(ranks) == 1 else 'run'}; the others "
                     "are left out here")
         size = tasks
-    seen = {rank.rank for rank in ranks}
     used = {rank.node for rank in ranks}
     empty_nodes = [node.node for node in state.nodes if node.node not in used]
     unknown = vars(make_rank(phase="unknown"))
-    for number in range(min(size, MAX_RANKS)):
-        if number in seen:
-            continue
+    for number in sorted(set(range(min(size, MAX_RANKS))) - {rank.rank for rank in ranks}):
         absent = SimpleNamespace(**{**unknown, "rank": number, "task": number})
         has_place = number in places and not has_workers
         if has_place or not state.silent_nodes:
             absent.phase = "ended"
         if has_place:
             absent.node, absent.local_rank = places[number]
-        elif len(state.silent_nodes) == 1:
-            absent.node = state.silent_nodes[0]
-        elif not state.silent_nodes and len(empty_nodes) == 1:
-            absent.node = empty_nodes[0]
+        elif len(state.silent_nodes or empty_nodes) == 1:
+            absent.node = (state.silent_nodes or empty_nodes)[0]
         ranks.append(absent)
     ranks.sort(key=BY_RANK)
 
@@ -125,18 +105,32 @@ def find_meeting_point(ranks):
     """None where no rank listens or is connected at such a port. A port that the environment names comes first, then one
     at which the first rank listens and most others are connected."""
     names = sorted({name for rank in ranks for name in rank.meetings})
-    ports = {name: number_in(name.rpartition(" ")[2], 0xffff) or 0 for name in names}
     listens = ranks[0].listens if ranks else []
-    users = users_of_ports(ranks, {*ports.values(), *listens})
-    points = (MeetingPoint(ranks, name, port, users[str(port)]) for name, port in ports.items())
-    best = max(points, key=BY_SIZE, default=None)
+    points = {}
+    for name in names + [f"port {port}" for port in listens]:
+        port = name.rpartition(" ")[2]
+        points.setdefault(port, MeetingPoint(name, number_in(port, 0xffff) or 0))
+    # There may be millions of connections and thousands of ports.
+    for place, rank in enumerate(ranks):
+        for port in points.keys() & set(map(str, rank.listens)):
+            points[port].listen.add(place)
+        for port in points.keys() & set(map(str, rank.task_listens)):
+            points[port].have_launcher.add(place)
+        for link in rank.links:
+            own, _, remote = link.partition(":")
+            if own in points:
+                points[own].own.add(place)
+            if remote in points:
+                points[remote].remote.add(place)
+    for point in points.values():
+        point.complete(ranks)
+    best = max((point for point in points.values() if point.name in names), key=BY_SIZE, default=None)
     # Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
     if best and best.size or not ranks or ranks[0].framework not in ("PyTorch", "JAX"):
         return best if best and best.size else None
-    alone = (port for port in listens if len(users[str(port)].listen) == 1)
-    points = (MeetingPoint(ranks, f"port {port}", port, users[str(port)]) for port in alone)
-    points = (point for point in points if 2 * point.size > len(ranks) and not point.is_listened)
-    return max(points, key=BY_SIZE, default=None)
+    others = (points[port] for port in map(str, listens))
+    others = (point for point in others if len(point.listen) == 1 and 2 * point.size > len(ranks) and not point.is_listened)
+    return max(others, key=BY_SIZE, default=None)
 
 
 def linked_ranks(ranks, port):

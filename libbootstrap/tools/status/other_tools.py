@@ -8,9 +8,8 @@ from itertools import islice
 from children import Child, read_all
 from find_ranks import is_python
 from plain_text import printable
-from records import MAX_ITEMS, MAX_VALUE
+from records import MAX_ITEMS, MAX_VALUE, OWN_CODE
 
-OWN_CODE = "* "  # in front of a frame of the user's own code
 STACK_LIMIT = 2  # seconds
 END_OF_DUMP = 0.1  # seconds from the end of its output
 NOT_STARTED = 127  # as of a shell: Child found no program

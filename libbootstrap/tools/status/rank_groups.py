@@ -12,8 +12,7 @@ MAX_NAMES = 3
 
 
 def far_apart(ranks):
-    """True for ranks in the smaller of two groups that are far apart in their use of CPU; empty: there are no such
-    groups."""
+    """The ranks in the smaller of two groups that are far apart in their use of CPU; empty: there are no such groups."""
     cpu = cpu_of(ranks)
     ascending = sorted(cpu)
     idle = sum(percent <= IDLE_PERCENT for percent in cpu)
@@ -29,8 +28,8 @@ def far_apart(ranks):
     if awake > (MOSTLY_ASLEEP if is_idle_apart else used - GAP):
         return []
     # Of two groups of one size, the one without the first rank.
-    marks_high = highs < split if highs != split else cpu[0] < high
-    return [(percent >= high) == marks_high for percent in cpu]
+    is_high = highs < split if highs != split else cpu[0] < high
+    return [rank for rank, percent in zip(ranks, cpu) if (percent >= high) == is_high]
 
 
 def cpu_of(ranks):
@@ -40,16 +39,23 @@ def cpu_of(ranks):
                 100 * rank.cpu_percent // (100 - rank.cpu_wait_percent)) for rank in ranks]
 
 
+def group_by(ranks, key_of):
+    """Ranks with the same key, in the order of the keys; ranks without one are left out."""
+    groups = {}
+    for rank in ranks:
+        key = key_of(rank)
+        if key:
+            groups.setdefault(key, []).append(rank)
+    return sorted(groups.items())
+
+
 def group_ranks(ranks):
     """The smallest group first, and in it the lowest rank."""
-    apart = far_apart(ranks) or [False] * len(ranks)
-    groups = {}
-    for rank, is_apart in zip(ranks, apart):
-        # A rank that runs and waits in turn is somewhere else at each look.
-        waits_in = rank.waits_in if rank.is_still else ""
-        key = (rank.phase, is_apart, waits_in, rank.child, rank.unread, tuple(rank.stack))
-        groups.setdefault(key, []).append(rank)
-    return sorted(groups.values(), key=lambda group: (len(group), group[0].rank))
+    apart = {rank.rank for rank in far_apart(ranks)}
+    # A rank that runs and waits in turn is somewhere else at each look.
+    groups = group_by(ranks, lambda rank: (rank.phase, rank.rank in apart, rank.waits_in if rank.is_still else "", rank.child,
+                                           rank.unread, *rank.stack))
+    return sorted((group for _, group in groups), key=lambda group: (len(group), group[0].rank))
 
 
 def list_ranks(group):

@@ -10,7 +10,7 @@ from find_ranks import chain_to, find_ranks
 from parse_proc import (FILE_SYSTEM, describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_status,
                         parse_tcp, value_of)
 from plain_text import number_in
-from records import MAX_RANKS, copy_of, make_rank, rank_in
+from records import MAX_RANKS, NOT_STARTED, copy_of, make_rank, rank_in
 
 MAX_TEXT = 4 << 20  # bytes; environments, maps and lists of sockets are the largest
 MAX_PROCESSES = 256  # of a task
@@ -231,7 +231,7 @@ def why_unread(pid, name):
         pass
     except OSError as error:
         if name == "slurmstepd":
-            return "Slurm has not started its program yet"
+            return NOT_STARTED
         return f"the kernel does not allow to look at it: {error.strerror}"
     return ""
 

@@ -13,6 +13,8 @@ MAX_CHUNK = 800  # of a record in one line
 MAX_CHUNKS = 1024  # of a record
 MAX_VALUE = 800  # characters of a text
 MAX_TASK_LIST = 1 << 16  # the same
+NOT_STARTED = "Slurm has not started its program yet"  # why a rank is not read
+OWN_CODE = "* "  # in front of a frame of the user's own code
 LINE = re.compile(r"status (rank|node) (\S*) (\S*) ([+.]) (.*)")
 
 # Each member has its value where nothing is known; a list has an example of its items.

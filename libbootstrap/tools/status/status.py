@@ -10,7 +10,7 @@ from children import write_all
 from judge import Judgement
 from look_step import look_at_step
 from report import add_durations, status_json, status_text
-from step_choice import NotRunning, Refusal, find_commands, find_program, find_step, parse_step_argument
+from step_choice import NotRunning, Refusal, find_program, find_step, parse_step_argument, use_commands
 
 from where import show_place
 
@@ -40,8 +40,8 @@ def show_status(own_path, name, options):
     seconds = float(options["watch"] or 0)
     if asks_ras and seconds:
         raise Refusal("--nccl asks NCCL once, and --watch looks again and again; use one of them", 2)
-    slurm = find_commands(own_path)
-    py_spy = find_program("py-spy", own_path) if has_stacks else ""
+    use_commands(own_path)
+    py_spy = find_program("py-spy") if has_stacks else ""
     if has_stacks and not py_spy:
         os.write(2, b"slurm-bootstrap: looked for py-spy in PATH, which has none, so --stacks shows no code; install it with: pip "
                     b"install py-spy\n")
@@ -49,12 +49,12 @@ def show_status(own_path, name, options):
     since, is_first = {}, True
     while is_first or seconds:
         try:
-            step = find_step(slurm, job, number)
+            step = find_step(job, number)
             job, number = step.name.split(".")  # later looks are at the same step
-            state = look_at_step(slurm, step, "ras" if asks_ras else "-", py_spy)
+            state = look_at_step(own_path, step, "ras" if asks_ras else "-", py_spy)
             why = explain_no_answer(state, step, own_path)
             if why:
-                find_step(slurm, job, number)  # it may have ended meanwhile
+                find_step(job, number)  # it may have ended meanwhile
                 raise Refusal(why)
         except NotRunning as refusal:
             refusal.status = 1 if is_first else 0

@@ -14,8 +14,6 @@ STEP_FORMAT = "StepId=%i NodeList=%N Tasks=%A Name=%j Network="  # of squeue -s,
 OWN_NAMES = "slurm-bootstrap-"  # our own steps have names that begin so; they are not looked at
 LOOK_NAME = OWN_NAMES + "status"
 
-# Absolute paths on this host, that of this command first.
-Commands = namedtuple("Commands", "own srun scontrol squeue scancel")
 # The part of a step that one job has; a heterogeneous step has several.
 StepPart = namedtuple("StepPart", "job component tasks first_rank nodes gpus")
 
@@ -37,24 +35,23 @@ class Refusal(Exception):
 
 
 class NotRunning(Refusal):
-    """Slurm has answered, and no such step runs."""
+    """The step has not started, or has ended."""
 
 
-def find_program(name, own_path):
-    """The absolute path of a program in PATH, or beside this command; empty: there is none."""
+def use_commands(own_path):
+    """Those of Slurm in PATH, or beside this command."""
     folders = os.environ.get("PATH", "").split(":") + [os.path.dirname(own_path)]
-    paths = (f"{folder}/{name}" for folder in folders if folder.startswith("/"))
-    return next((path for path in paths if os.access(path, os.X_OK)), "")
-
-
-def find_commands(own_path):
-    paths = [own_path]
-    for name in Commands._fields[1:]:
-        paths.append(find_program(name, own_path))
-        if not paths[-1]:
+    os.environ["PATH"] = ":".join(folder for folder in folders if folder.startswith("/"))
+    for name in ("srun", "scontrol", "squeue", "scancel"):
+        if not find_program(name):
             raise Refusal(f"looked for {name} in PATH, which has none; run this command on a host with Slurm's commands, "
                           "such as a login node")
-    return Commands(*paths)
+
+
+def find_program(name):
+    """Its absolute path; empty: there is none."""
+    paths = (f"{folder}/{name}" for folder in os.environ["PATH"].split(":"))
+    return next((path for path in paths if os.access(path, os.X_OK)), "")
 
 
 def environment_for_slurm():
@@ -64,15 +61,16 @@ def environment_for_slurm():
     return {**kept, "SLURM_BOOTSTRAP": "off"}
 
 
-def ask_slurm(*words, seconds=ASK_LIMIT):
-    """What a command of Slurm prints."""
+def ask_slurm(*words, seconds=ASK_LIMIT, gone=None):
+    """What a command of Slurm prints; empty where its error has the pattern `gone`."""
     text, status = output_of(words, seconds, joins_errors=True, most=16 << 20, environment=environment_for_slurm())
-    asked = f"asked Slurm with {os.path.basename(words[0])}"
     if status is None:
-        raise Refusal(f"{asked}, which did not answer within {seconds} s; slurmctld may be down")
+        raise Refusal(f"asked Slurm with {words[0]}, which did not answer within {seconds} s; slurmctld may be down")
     if status:
-        first_line = text.partition("\n")[0]
-        raise Refusal(f"{asked}, which failed: {printable(first_line)}")
+        first_line = printable(text.partition("\n")[0])
+        if gone and re.search(gone, first_line):
+            return ""
+        raise Refusal(f"asked Slurm with {words[0]}, which failed: {first_line}")
     return text
 
 
@@ -177,58 +175,40 @@ class ChosenStep:
                     break
 
 
-def ask_unless_gone(gone, *words):
-    """Empty where Slurm's answer has one of the texts in `gone`: it has no such job, or no step of it."""
-    try:
-        return ask_slurm(*words)
-    except Refusal as refusal:
-        if any(text in str(refusal) for text in gone):
-            return ""
-        raise
+def ask_job(job):
+    return parse_jobs(ask_slurm("scontrol", "show", "job", "-d", "-o", job, gone="nvalid job id"))
 
 
-def ask_job(slurm, job):
-    return parse_jobs(ask_unless_gone(["nvalid job id"], slurm.scontrol, "show", "job", "-d", "-o", job))
-
-
-def ask_steps(slurm, *jobs):
+def ask_steps(*jobs):
     """With a step manager squeue has no steps of them (stepmgr)."""
-    gone = ["nvalid job id", "not found"]
-    return parse_steps("\n".join(ask_unless_gone(gone, slurm.scontrol, "-o", "show", "step", job) for job in jobs))
+    return parse_steps("\n".join(ask_slurm("scontrol", "-o", "show", "step", job, gone="nvalid job id|not found") for job in jobs))
 
 
-def hosts_of(slurm, nodes):
+def hosts_of(nodes):
     """The nodes of a list of Slurm's."""
-    return ask_slurm(slurm.scontrol, "show", "hostnames", nodes).split() if nodes else []
+    return ask_slurm("scontrol", "show", "hostnames", nodes).split() if nodes else []
 
 
-def fields_of_nodes(slurm, nodes):
-    lines = ask_slurm(slurm.scontrol, "-o", "show", "node", ",".join(nodes)).split("\n") if nodes else []
+def fields_of_nodes(nodes):
+    lines = ask_slurm("scontrol", "-o", "show", "node", ",".join(nodes)).split("\n") if nodes else []
     return {fields["NodeName"]: fields for fields in map(fields_in, lines) if "NodeName" in fields}
 
 
-def find_job(slurm, job):
-    """All components of a heterogeneous job, whichever of them was named; of an array the tasks that run."""
-    jobs = ask_job(slurm, job)
-    if jobs and jobs[0].leader:
-        jobs = ask_job(slurm, jobs[0].leader)
-    jobs = [one for one in jobs if one.state == "RUNNING"] or jobs
-    refuse_job(jobs, job, os.getuid())
-    return jobs
-
-
-def find_step(slurm, job, step, choose=choose_step):
-    """Asks Slurm for the steps of the user or of a job, and chooses one."""
+def find_step(job, step, choose=choose_step):
+    """Asks Slurm for the steps of the user or of a job, and chooses one. Of a heterogeneous job any component may be named, and
+    the number of an array is that of all its tasks."""
     if not job:
         own = ("-u", str(os.getuid()))
-        steps = parse_steps(ask_slurm(slurm.squeue, "-h", "-s", "-o", STEP_FORMAT, *own))
+        steps = parse_steps(ask_slurm("squeue", "-h", "-s", "-o", STEP_FORMAT, *own))
         if not steps:
-            names = ask_slurm(slurm.squeue, "-h", "-t", "RUNNING", "-o", "%A", *own).split()
-            steps = ask_steps(slurm, *names[:MAX_LISTED])
+            steps = ask_steps(*ask_slurm("squeue", "-h", "-t", "RUNNING", "-o", "%A", *own).split()[:MAX_LISTED])
         job, step = choose_step(steps, job, step)[:2]
-    jobs = find_job(slurm, job)
+    jobs = ask_job(job)
+    if jobs and jobs[0].leader:
+        jobs = ask_job(jobs[0].leader)
+    jobs = [one for one in jobs if one.state == "RUNNING"] or jobs
+    refuse_job(jobs, job, os.getuid())
     owners = {one.name: one.leader or one.name for one in jobs}
-    # With the id of an array, Slurm lists the steps of all its tasks.
-    lines = [line for line in ask_steps(slurm, *(one.id for one in jobs)) if line.job in owners]
+    lines = [line for line in ask_steps(*(one.id for one in jobs)) if line.job in owners]
     chosen = choose([line._replace(job=owners[line.job]) for line in lines], job, step)
     return ChosenStep([one for one in jobs if owners[one.name] == chosen.job], lines, chosen.step)

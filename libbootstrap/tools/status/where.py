@@ -9,14 +9,10 @@ import time
 from children import write_all
 from look_step import look_at_step
 from plain_text import counted, number_in, printable, quoted
-from step_choice import NotRunning, Refusal, ask_slurm, fields_of_nodes, find_commands, find_step, hosts_of, list_of
+from records import NOT_STARTED
+from step_choice import NotRunning, Refusal, ask_slurm, fields_of_nodes, find_step, hosts_of, list_of, use_commands
 
 POLL = 0.5  # seconds
-NOT_STARTED = "Slurm has not started its program yet"  # as in read_task.py
-
-
-class NotYet(Refusal):
-    """The step may have it soon."""
 
 
 def parse_place(text):
@@ -28,10 +24,10 @@ def parse_place(text):
     return job, step
 
 
-def refuse_other_cluster(slurm):
+def refuse_other_cluster():
     """In a container the Slurm may be another one than that of the job, which has jobs of the same numbers."""
     own = os.environ.get("SLURM_CLUSTER_NAME", "")
-    found = re.search(r"^ClusterName\s*= (\S+)$", ask_slurm(slurm.scontrol, "show", "config"), re.M) if own else None
+    found = re.search(r"^ClusterName\s*= (\S+)$", ask_slurm("scontrol", "show", "config"), re.M) if own else None
     if found and found.group(1) != own:
         raise Refusal(f"this process is of a job of cluster {printable(own)}, and the Slurm here is cluster "
                       f"{printable(found.group(1))}; use a slurm.conf of {printable(own)}")
@@ -43,37 +39,37 @@ def choose_named(steps, job, name):
     found = {one.id: one for one in steps if (one.step if is_number else one.name) == name}
     if not found:
         running = f"; running: {list_of(steps)}" if steps else ""
-        raise NotYet(f"job {job} has no running step {printable(name)}: it has not started, or has ended{running}")
+        raise NotRunning(f"job {job} has no running step {printable(name)}: it has not started, or has ended{running}")
     if len(found) > 1:
         raise Refusal(f"job {job} has {len(found)} running steps with the name {printable(name)}; use the number of one: "
                       f"{', '.join(sorted(found))}")
     return found.popitem()[1]
 
 
-def look_at(slurm, step, rank):
+def look_at(own_path, step, rank):
     """The rank's record. All ranks have the same MASTER_ADDR, so one node is enough; and one node has the rank where Slurm
     dealt the tasks in blocks, as it does by default. Else all nodes are asked."""
     if rank is not None and rank >= step.tasks:
         raise Refusal(f"step {step.name} has no rank {rank}; its ranks are 0 to {step.tasks - 1}")
     parts, part = step.parts, step.parts[0]
-    nodes = hosts_of(slurm, part.nodes)
+    nodes = hosts_of(part.nodes)
     likely = nodes[min(len(nodes) - 1, (rank or 0) * len(nodes) // max(1, part.tasks))]
     for step.parts in ([part._replace(nodes=likely)], parts):
-        state = look_at_step(slurm, step, "where")
+        state = look_at_step(own_path, step, "where")
         ranks = [one for one in state.ranks if rank in (None, one.rank)]
         if ranks:
             return ranks[0]
         if state.silent_nodes:
             why = f": {state.complaint}" if state.complaint else ""
-            raise NotYet(f"{', '.join(state.silent_nodes[:4])} of step {step.name} did not answer{why}")
-    raise NotYet(f"step {step.name} has no process of rank {rank or 0}: it has not started, or has ended")
+            raise NotRunning(f"{', '.join(state.silent_nodes[:4])} of step {step.name} did not answer{why}")
+    raise NotRunning(f"step {step.name} has no process of rank {rank or 0}: it has not started, or has ended")
 
 
 def values_of(step, rank):
     """The plugin's variables of the program that Slurm started as this rank."""
     who = f"rank {rank.rank} of step {step.name}"
     if rank.unread:
-        raise (NotYet if rank.unread == NOT_STARTED else Refusal)(f"{who} cannot be read: {rank.unread}")
+        raise (NotRunning if rank.unread == NOT_STARTED else Refusal)(f"{who} cannot be read: {rank.unread}")
     values = dict(text.partition("=")[::2] for text in rank.variables)
     if "SLURM_JOB_ID" not in values:
         raise Refusal(f"the program of {who} cannot be read: it has cleared its environment (env -i), or protects it")
@@ -83,52 +79,49 @@ def values_of(step, rank):
     return values
 
 
-def reachable(slurm, node):
+def reachable(node):
     """By name where that resolves here, else by the address that Slurm has."""
     try:
         socket.getaddrinfo(node, None)
         return node
     except OSError:
-        return fields_of_nodes(slurm, [node]).get(node, {}).get("NodeAddr", node)
+        return fields_of_nodes([node]).get(node, {}).get("NodeAddr", node)
 
 
-def find_place(slurm, job, name, rank, number):
+def find_place(own_path, job, name, rank, number):
     """The rendezvous of the step, or the port of that number, from 1, of a rank."""
-    step = find_step(slurm, job, name, choose_named)
-    seen = look_at(slurm, step, rank)
+    step = find_step(job, name, choose_named)
+    seen = look_at(own_path, step, rank)
     values = values_of(step, seen)
     if rank is None:
         host, port = (values.get(name) or values.get(f"PET_{name}", "") for name in ("MASTER_ADDR", "MASTER_PORT"))
         if not host or number_in(port, 0xffff) is None:
             raise Refusal(f"step {step.name} has no usable MASTER_ADDR and MASTER_PORT")
-        return step, 0, host, int(port)
+        return step, host, int(port)
     ports = [port for port in values.get("BOOTSTRAP_PORTS", "").split(",") if port.isdigit()]
     if len(ports) < number:
         has = counted(len(ports), "port") if ports else "no ports"
         raise Refusal(f"rank {rank} of step {step.name} has {has} in BOOTSTRAP_PORTS; start the step with --bootstrap-ports={number}")
-    return step, rank, reachable(slurm, seen.node), int(ports[number - 1])
-
-
-def wait_for_place(slurm, job, name, rank, number, seconds):
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return find_place(slurm, job, name, rank, number)
-        except (NotRunning, NotYet) as refusal:
-            if time.monotonic() >= deadline:
-                raise Refusal(f"{refusal}" + (f"; waited {seconds} s for it" if seconds else ""))
-        time.sleep(POLL)
+    return step, reachable(seen.node), int(ports[number - 1])
 
 
 def show_place(own_path, text, options):
     job, name = parse_place(text)
-    slurm = find_commands(own_path)
+    use_commands(own_path)
     if job == os.environ.get("SLURM_JOB_ID"):
-        refuse_other_cluster(slurm)
-    has_rank = options["rank"] or options["port"]
-    rank, number = int(options["rank"] or 0) if has_rank else None, int(options["port"] or 1)
-    step, of_rank, host, port = wait_for_place(slurm, job, name, rank, number, int(options["wait"] or 0))
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        refuse_other_cluster()
+    rank = int(options["rank"] or 0) if options["rank"] or options["port"] else None
+    seconds = int(options["wait"] or 0)
+    deadline, place = time.monotonic() + seconds, None
+    while place is None:
+        try:
+            place = find_place(own_path, job, name, rank, int(options["port"] or 1))
+        except NotRunning as refusal:
+            if time.monotonic() >= deadline:
+                raise Refusal(f"{refusal}" + (f"; waited {seconds} s for it" if seconds else ""))
+            time.sleep(POLL)
+    step, host, port = place
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if options["json"] == "true":
-        place = json.dumps({"step": step.name, "rank": of_rank, "host": host, "port": port})
-    write_all(1, place + "\n")
+        shown = json.dumps({"step": step.name, "rank": rank or 0, "host": host, "port": port})
+    write_all(1, shown + "\n")

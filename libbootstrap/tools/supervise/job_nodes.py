@@ -68,20 +68,20 @@ class Hosts:
 
 
 class Job:
-    def __init__(self, slurm, number):
-        self.slurm, self.number = slurm, number
+    def __init__(self, number):
+        self.number = number
 
     def look(self):
         """The state of the job and its nodes, which a node that is DOWN has left."""
-        for job in ask_job(self.slurm, self.number):
+        for job in ask_job(self.number):
             if job.id == self.number:  # one task of an array has the number of the array
-                return job.state, hosts_of(self.slurm, job.nodes)
+                return job.state, hosts_of(job.nodes)
         return "", []
 
     def steps(self):
         """The user's steps that srun has started. Without an answer none: slurmctld answers "not found" where there is none, too."""
         with suppress(Refusal):
-            return [one for one in ask_steps(self.slurm, self.number) if one.step.isdigit()]
+            return [one for one in ask_steps(self.number) if one.step.isdigit()]
         return []
 
     def step_of(self, pid):
@@ -91,7 +91,7 @@ class Job:
 
     def node_states(self, nodes):
         """By node: "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""
-        found = fields_of_nodes(self.slurm, nodes).items()
+        found = fields_of_nodes(nodes).items()
         return {node: set(re.split(r"\W+", fields["State"].replace("*", "+NOT_RESPONDING"))) for node, fields in found}
 
     def without_slurmd(self, nodes):
@@ -107,7 +107,7 @@ class Job:
     def places(self, nodes, port=0):
         """The addresses of their hosts, with this port or that of slurmd. A node whose address is unknown here is left out."""
         found = {}
-        for node, fields in fields_of_nodes(self.slurm, nodes).items():
+        for node, fields in fields_of_nodes(nodes).items():
             with suppress(OSError):
                 family, _, _, _, place = socket.getaddrinfo(fields.get("NodeAddr", node), None, type=socket.SOCK_STREAM)[0]
                 found[node] = (family, (place[0], port or int(fields.get("Port", SLURMD_PORT)), *place[2:]))

@@ -9,7 +9,7 @@ from collections import namedtuple
 from contextlib import suppress
 
 from children import Child
-from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm
+from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_program
 
 END_OF_SRUN = 1  # seconds
 # A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues
@@ -83,14 +83,14 @@ class Start:
         if not self.has_ended():
             os.kill(self.pid, number)
 
-    def start_guard(self, slurm, job, nodes):
+    def start_guard(self, job, nodes):
         host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
         node = next((node for node in nodes if node != host), None)
         if host and node:
             self.guard = Child(
-                [slurm.srun, "--quiet", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0",
+                ["srun", "--quiet", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--mem=0",
                  "--gres=none", "--mpi=none", "--cpu-bind=none", "--input=none", f"--job-name={OWN_NAMES}guard",
-                 "sh", "-c", GUARD, slurm.scontrol, slurm.scancel, host, job], environment=environment_for_slurm())
+                 "sh", "-c", GUARD, *map(find_program, ("scontrol", "scancel")), host, job], environment=environment_for_slurm())
 
     def end_guard(self):
         if self.guard and self.guard.pid:
@@ -98,11 +98,11 @@ class Start:
             self.guard.end(END_OF_SRUN)
         self.guard = None
 
-    def end(self, slurm):
+    def end(self):
         """srun waits for nodes that do not answer. scancel needs no node."""
         if self.step:
             with suppress(Refusal):
-                ask_slurm(slurm.scancel, self.step)
+                ask_slurm("scancel", self.step)
         deadline = time.monotonic() + END_OF_SRUN
         while not self.has_ended():
             if time.monotonic() >= deadline:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from job_nodes import CLOSED_PORT, MISSING, UNUSABLE, Hosts, Job
 from one_start import Failure, Start, exit_status, say
 from srun_line import SrunLine
-from step_choice import Refusal, ask_slurm, find_commands, hosts_of
+from step_choice import Refusal, ask_slurm, hosts_of, use_commands
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
@@ -26,8 +26,8 @@ PROGRESS = 60  # seconds that count as progress where no file shows it
 
 class Supervisor:
     def __init__(self, own_path, options, line, environment):
-        self.slurm = find_commands(own_path)
-        self.job = Job(self.slurm, os.environ["SLURM_JOB_ID"])
+        use_commands(own_path)
+        self.job = Job(os.environ["SLURM_JOB_ID"])
         self.restarts, self.grace = int(options["max-restarts"]), int(options["grace"])
         self.progress, self.requeues = options["progress"], options["requeue"] == "true"
         self.line, self.environment, self.count, self.last_key = line, environment, 0, None
@@ -89,9 +89,9 @@ class Supervisor:
             if step:
                 self.run.step = step.id
                 with suppress(Refusal):
-                    self.nodes = hosts_of(self.slurm, step.nodes)
+                    self.nodes = hosts_of(step.nodes)
                     self.hosts = Hosts(self.job.places(self.nodes, CLOSED_PORT))
-                self.run.start_guard(self.slurm, self.job.number, self.nodes)
+                self.run.start_guard(self.job.number, self.nodes)
             elif now >= self.run.started + PATIENCE and not self.has_told:
                 self.has_told = True
                 say(f"srun has no step after {PATIENCE} s: Slurm has not given it its nodes yet, or slurmctld does not answer")
@@ -144,10 +144,10 @@ class Supervisor:
 
     def choose_nodes(self):
         """Those of the last start that are left, and spare ones; empty: there are too few."""
-        excluded = [node for one in self.line.excluded() for node in hosts_of(self.slurm, one)]
+        excluded = [node for one in self.line.excluded() for node in hosts_of(one)]
         usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
         kept = [node for node in self.nodes if node in usable]
-        self.busy = {node for one in self.job.steps() if one.id != self.run.step for node in hosts_of(self.slurm, one.nodes)}
+        self.busy = {node for one in self.job.steps() if one.id != self.run.step for node in hosts_of(one.nodes)}
         spare = sorted((node for node in usable if node not in kept), key=lambda node: node in self.busy)
         chosen = kept + spare[:max(0, len(self.nodes) - len(kept))]
         return chosen if len(chosen) == len(self.nodes) else []
@@ -196,7 +196,7 @@ class Supervisor:
 
     def requeue(self):
         try:
-            return ask_slurm(self.slurm.scontrol, "requeue", self.job.number) or "; the job is requeued"
+            return ask_slurm("scontrol", "requeue", self.job.number) or "; the job is requeued"
         except Refusal as refusal:
             return f"; {refusal}"
 
@@ -216,7 +216,7 @@ class Supervisor:
             found = signal.sigtimedwait(self.waits, AGAIN)
             run.is_ended_by_user = found is not None and found.si_signo in ENDING
         if run.is_ended_by_user or self.state != "RUNNING":
-            run.end(self.slurm)
+            run.end()
             return exit_status(run.status)
         failure = self.failure_of_end()
         if failure is None:
@@ -226,7 +226,7 @@ class Supervisor:
                     if run.has_plugin else f"srun ended with {code}, as after scancel; not restarted")
             return code
         chosen, why = self.choose_nodes(), self.reason_to_stop(failure)
-        run.end(self.slurm)
+        run.end()
         if not why and not chosen:
             why = f"the job has no {len(self.nodes)} nodes left"
             why += self.requeue() if self.requeues else "; submit the job again, or let --requeue do it"
@@ -254,7 +254,7 @@ class Supervisor:
                 status = self.judge()
             except Refusal as refusal:
                 say(f"{refusal}; not restarted")
-                self.run.end(self.slurm)
+                self.run.end()
                 status = exit_status(self.run.status) or 1
         return status
 

@@ -294,7 +294,7 @@ ARRAY = [("36_2", "38", "PENDING", ()), ("36_3", "36", "RUNNING", (("36_3.0", 4,
          ("36_1", "37", "RUNNING", (("36_1.0", 2, "n1", "a"), ("36_1.1", 2, "n1", "a")))]  # fmt: skip
 
 
-def answer_of_slurm(*words):
+def answer_of_slurm(*words, gone):
     """Where job 36 is asked for, scontrol has all tasks."""
     found = [task for task in ARRAY if words[-1] in ("36", *task[:2])]
     if "step" in words:
@@ -313,7 +313,7 @@ def answer_of_slurm(*words):
 def test_a_task_of_an_array(monkeypatch, job, step, found):
     monkeypatch.setattr(step_choice, "ask_slurm", answer_of_slurm)
     try:
-        chosen = find_step(SimpleNamespace(scontrol="scontrol", squeue="squeue"), job, step)
+        chosen = find_step(job, step)
         assert f"{chosen.name} is of job {chosen.leader} and has {chosen.tasks} tasks" == found and len(chosen.parts) == 1
     except Refusal as refusal:
         assert str(refusal) == found
