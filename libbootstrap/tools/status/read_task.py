@@ -4,6 +4,7 @@ import itertools
 import os
 import time
 import zlib
+from contextlib import suppress
 from types import SimpleNamespace
 
 from find_ranks import chain_to, find_ranks
@@ -12,7 +13,8 @@ from parse_proc import (FILE_SYSTEM, describe_wchan, framework_in, nccl_in, pars
 from plain_text import number_in
 from records import MAX_RANKS, NOT_STARTED, copy_of, make_rank, rank_in
 
-MAX_TEXT = 4 << 20  # bytes; environments, maps and lists of sockets are the largest
+MAX_TEXT = 4 << 20  # bytes; environments are the largest
+MAX_LINES = 65536  # of maps and lists of sockets
 MAX_PROCESSES = 256  # of a task
 MAX_THREADS = 4096  # of a process
 MAX_DESCRIPTORS = 16384  # of a task
@@ -32,36 +34,18 @@ CALLS = {
 READS, WRITES = CALLS.get(os.uname().machine, ((), ()))
 
 
-def read_parts(pid, name, limit=MAX_TEXT, offset=0):
-    """What can be read."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return
-    try:
-        if offset:
-            os.lseek(descriptor, offset, os.SEEK_SET)
-        while limit:
-            part = os.read(descriptor, min(limit, 65536))
-            limit = limit - len(part) if part else 0
-            yield part
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-
-
 def read_proc(pid, name, limit=MAX_TEXT, offset=0):
-    return b"".join(read_parts(pid, name, limit, offset)).decode("latin-1")
+    with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
+        file.seek(offset)
+        return file.read(limit).decode("latin-1")
+    return ""
 
 
 def read_lines(pid, name):
     """One after the other: a list of maps can be megabytes, in the memory of the job."""
-    rest = b""
-    for part in read_parts(pid, name):
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            yield line.decode("latin-1")
+    with suppress(OSError), open(f"/proc/{pid}/{name}", encoding="latin-1", newline="\n") as file:
+        for line in itertools.islice(file, MAX_LINES):
+            yield line.rstrip("\n")
 
 
 def read_stat(pid):
@@ -74,19 +58,16 @@ def read_environ(pid):
 
 def numbers_in(folder, limit):
     """The entries of a folder that are numbers."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in itertools.islice(entries, limit) if entry.name.isdigit()]
-    except OSError:
-        return []
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in itertools.islice(entries, limit) if entry.name.isdigit()]
+    return []
 
 
 def link_target(path):
     """Of a symbolic link; empty where there is none."""
-    try:
+    with suppress(OSError):
         return os.readlink(path)
-    except OSError:
-        return ""
+    return ""
 
 
 def of_each_thread(pid, name):
@@ -129,23 +110,18 @@ def read_process_tree(root):
     return tree
 
 
-class Sockets:
-    """The TCP sockets of some processes, which share a network namespace."""
-
-    def __init__(self, pids):
-        self.inodes, self.found, left = {}, {}, MAX_DESCRIPTORS
-        for pid in pids:
-            numbers = numbers_in(f"/proc/{pid}/fd", left)
-            left -= len(numbers)
-            targets = (link_target(f"/proc/{pid}/fd/{number}") for number in numbers)
-            self.inodes[pid] = {target[len("socket:["):-1] for target in targets if target.startswith("socket:[")}
-        inodes = set().union(*self.inodes.values())
-        for name in ("net/tcp", "net/tcp6") if inodes else ():
-            self.found.update(parse_tcp(read_lines(pids[0], name), inodes))
-
-    def of(self, pids):
-        inodes = set().union(*(self.inodes[pid] for pid in pids))
-        return [socket for inode, socket in self.found.items() if inode in inodes]
+def read_sockets(processes):
+    """The TCP sockets of some processes by inode, and in each process its inodes. They share a network namespace."""
+    found, left = {}, MAX_DESCRIPTORS
+    for process in processes:
+        numbers = numbers_in(f"/proc/{process.pid}/fd", left)
+        left -= len(numbers)
+        targets = (link_target(f"/proc/{process.pid}/fd/{number}") for number in numbers)
+        process.inodes = {target[len("socket:["):-1] for target in targets if target.startswith("socket:[")}
+    inodes = set().union(*(process.inodes for process in processes))
+    for name in ("net/tcp", "net/tcp6") if inodes else ():
+        found.update(parse_tcp(read_lines(processes[0].pid, name), inodes))
+    return found
 
 
 def ports_in(sockets, wanted):
@@ -226,7 +202,7 @@ def add_environment(rank):
 def why_unread(pid, name):
     """Users may not read a process of slurmstepd before it has become the user's program."""
     try:
-        os.close(os.open(f"/proc/{pid}/fd", os.O_RDONLY | os.O_DIRECTORY))
+        os.scandir(f"/proc/{pid}/fd").close()
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -276,10 +252,11 @@ def look_at_rank(task, found, task_sockets):
     add_wait(rank)
     troubles = (describe_child(one, read_moment(one.pid)) for one in found.members if one is not main)
     rank.child = next(filter(None, troubles), "")
-    sockets = task_sockets.of(one.pid for one in found.members)
+    inodes = set().union(*(one.inodes for one in found.members))
+    sockets = [socket for inode, socket in task_sockets.items() if inode in inodes]
     links = [f"{own}:{remote}" for state, own, remote in sockets if state == ESTABLISHED]
     rank.links, rank.listens, rank.tries = links[:MAX_LINKS], ports_in(sockets, LISTEN), ports_in(sockets, SYN_SENT)
-    rank.task_listens = ports_in(task_sockets.found.values(), LISTEN)
+    rank.task_listens = ports_in(task_sockets.values(), LISTEN)
     if rank.state != "Z":
         rank.unread = why_unread(main.pid, main.name)
     if has_memory(rank):
@@ -303,7 +280,7 @@ def look_at_all_processes(task, launchers):
     for process in tree:
         process.before = read_moment(process.pid)
     time.sleep(BETWEEN_LOOKS)
-    sockets = Sockets([process.pid for process in tree])
+    sockets = read_sockets(tree)
     return [look_at_rank(task, found, sockets) for found in find_ranks(tree, launchers)]
 
 

@@ -1,16 +1,14 @@
 """`slurm-bootstrap status`: which rank of a running step is out of step, looked at from outside."""
 # SPDX-License-Identifier: Apache-2.0
-import os
 import signal
 import sys
 import time
-from contextlib import suppress
 
 from children import write_all
 from judge import Judgement
 from look_step import look_at_step
 from report import add_durations, status_json, status_text
-from step_choice import NotRunning, Refusal, find_program, find_step, parse_step_argument, use_commands
+from step_choice import NotRunning, Refusal, find_program, find_step, parse_step_argument, say, use_commands
 
 from where import show_place
 
@@ -43,8 +41,7 @@ def show_status(own_path, name, options):
     use_commands(own_path)
     py_spy = find_program("py-spy") if has_stacks else ""
     if has_stacks and not py_spy:
-        os.write(2, b"slurm-bootstrap: looked for py-spy in PATH, which has none, so --stacks shows no code; install it with: pip "
-                    b"install py-spy\n")
+        say("looked for py-spy in PATH, which has none, so --stacks shows no code; install it with: pip install py-spy")
         has_stacks = False
     since, is_first = {}, True
     while is_first or seconds:
@@ -78,6 +75,5 @@ def main(command, own_path, *words):
         name = options["step"].encode("utf-8", "surrogateescape").decode("latin-1")
         (show_place if command == "where" else show_status)(own_path, name, options)
     except Refusal as refusal:
-        with suppress(OSError):  # the exit status counts, too
-            os.write(2, f"slurm-bootstrap: {refusal}\n".encode("utf-8", "surrogateescape"))
+        say(refusal)
         sys.exit(refusal.status)

@@ -3,6 +3,7 @@
 import os
 import re
 from collections import namedtuple
+from contextlib import suppress
 from types import SimpleNamespace
 
 from children import output_of
@@ -24,6 +25,11 @@ class StepLine(namedtuple("StepLine", "job step tasks nodes name srun")):
     @property
     def id(self):
         return f"{self.job}.{self.step}"
+
+
+def say(text):
+    with suppress(OSError):
+        os.write(2, f"slurm-bootstrap: {text}\n".encode("utf-8", "surrogateescape"))
 
 
 class Refusal(Exception):

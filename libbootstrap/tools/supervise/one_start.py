@@ -9,7 +9,7 @@ from collections import namedtuple
 from contextlib import suppress
 
 from children import Child
-from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_program
+from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_program, say
 
 END_OF_SRUN = 1  # seconds
 # A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues
@@ -21,11 +21,6 @@ done"""
 
 # `key` is the same for what fails again in the same way.
 Failure = namedtuple("Failure", "key text code since")
-
-
-def say(text):
-    with suppress(OSError):
-        os.write(2, f"slurm-bootstrap: {text}\n".encode("utf-8", "surrogateescape"))
 
 
 def exit_status(status):

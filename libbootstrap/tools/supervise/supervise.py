@@ -7,9 +7,9 @@ import time
 from contextlib import suppress
 
 from job_nodes import CLOSED_PORT, MISSING, UNUSABLE, Hosts, Job
-from one_start import Failure, Start, exit_status, say
+from one_start import Failure, Start, exit_status
 from srun_line import SrunLine
-from step_choice import Refusal, ask_slurm, hosts_of, use_commands
+from step_choice import Refusal, ask_slurm, hosts_of, say, use_commands
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
