@@ -20,21 +20,13 @@ _TIME_OF_EXCHANGE = 5  # seconds, in which the other ranks receive rank 0's reas
 _LINE = 512  # bytes of a rank's place
 
 
-class _NoServer(BootstrapError):
-    """Rank 0's reason, on all ranks."""
-
-
-def _is_alone(job: Job) -> bool:
-    """Where each task sees its own GPU alone, as device 0, it passes for a node of its own."""
-    step = ".".join(os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-    is_set_up = os.environ.get("SLURM_BOOTSTRAP_STEP", "").startswith(step + ".")
-    return is_set_up and os.environ.get("LOCAL_WORLD_SIZE", str(job.local_size)) != str(job.local_size)
-
-
 def _place_of(job: Job) -> "list[str]":
     """Host, local rank and size, cross rank and size, as Horovod is to see them."""
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-    if _is_alone(job):
+    step = ".".join(os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    is_set_up = os.environ.get("SLURM_BOOTSTRAP_STEP", "").startswith(step + ".")
+    if is_set_up and os.environ.get("LOCAL_WORLD_SIZE", str(job.local_size)) != str(job.local_size):
+        # Where each task sees its own GPU alone, as device 0, it passes for a node of its own.
         return [f"{host}-{job.local_rank}", "0", "1", str(job.rank), str(job.size)]
     return [host, *map(str, (job.local_rank, job.local_size, job.cross_rank, job.cross_size))]
 
@@ -62,7 +54,7 @@ def _variables(timeout: float, start: "Callable[[list[str]], int]", caller: str)
             lines = [line.decode().rstrip() for line in job.exchange(" ".join(place).encode().ljust(_LINE))]
             host, _, port = job._from_rank_0(_answer(job, start, lines) if job.rank == 0 else None).partition(" ")
             if not port.isdigit():
-                raise _NoServer(f"{host} {port}" if job.rank == 0 or start is _horovod_server.start else "")
+                raise BootstrapError(f"{host} {port}" if job.rank == 0 or start is _horovod_server.start else "")
             found.update(HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=port)
         names = ("HOSTNAME", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
         found.update({f"HOROVOD_{name}": value for name, value in zip(names, place)})

@@ -11,26 +11,22 @@ from types import ModuleType
 from typing import Callable, Optional
 
 
-class _Hook(MetaPathFinder):
-    def __init__(self, module: str, then: Callable[[], None]) -> None:
-        self._module, self._then = module, then
-
-    def find_spec(self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
-        if name != self._module:
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def execute_and_call(module: ModuleType) -> None:
-            execute(module)
-            self._then()
-
-        spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
-        return spec
-
-
 def call_after_import(module: str, then: Callable[[], None]) -> None:
-    sys.meta_path.insert(0, _Hook(module, then))
+    class Hook(MetaPathFinder):
+        def find_spec(self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
+            if name != module:
+                return None
+            sys.meta_path.remove(self)
+            spec = find_spec(name)
+            if spec is None or spec.loader is None:
+                return spec
+            execute = spec.loader.exec_module
+
+            def execute_and_call(loaded: ModuleType) -> None:
+                execute(loaded)
+                then()
+
+            spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Hook())

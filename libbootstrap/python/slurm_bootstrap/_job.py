@@ -4,8 +4,8 @@
 
 import ctypes
 import functools
-import importlib.util
 import os
+import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Optional
 
@@ -55,12 +55,10 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 @functools.lru_cache(maxsize=None)
 def _library() -> ctypes.CDLL:
     """Of several copies in a process each would count its own exchanges: so the one that is preloaded, if any."""
-    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libbootstrap.so.0")
     try:
-        loaded = ctypes.CDLL("libbootstrap.so.0", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        return _declare(loaded)
+        return _declare(ctypes.CDLL("libbootstrap.so.0", mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
     except (OSError, AttributeError):  # none, or an older one
-        return _declare(ctypes.CDLL(own))
+        return _declare(ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "libbootstrap.so.0")))
 
 
 @functools.lru_cache(maxsize=None)
@@ -73,12 +71,8 @@ def _load_nccl_of_pip() -> None:
         return
     except OSError:
         pass
-    try:
-        found = importlib.util.find_spec("nvidia.nccl")
-    except ImportError:
-        return
-    for folder in (found.submodule_search_locations or ()) if found else ():
-        path = os.path.join(folder, "lib", "libnccl.so.2")
+    for folder in sys.path:
+        path = os.path.join(folder, "nvidia", "nccl", "lib", "libnccl.so.2")
         if os.path.exists(path):
             ctypes.CDLL(path)
             return
