@@ -67,8 +67,10 @@ class Finder:
         self.add_each("unknown", lambda rank: rank.phase == "unknown" and rank.unread and f"is unknown: {rank.unread}")
         if not self.found:
             self.add_differences()
-        if not self.found:
-            self.add_nothing()
+        if not self.found and len(group_ranks(self.ranks)) == 1:
+            self.found.append(Finding("alike", [], f"all {len(self.ranks)} ranks run alike"))
+        elif not self.found:
+            self.found.append(Finding("none", [], f"none of the {len(self.ranks)} ranks stands out"))
         return self.found
 
     def in_phase(self, phase):
@@ -172,23 +174,15 @@ class Finder:
             what += f", wrote {rank.written_kib >> 10} MiB in a second" if rank.written_kib >= MUCH_WRITTEN else ""
         self.differ(group, what, "; ", cpu_range(others))
 
-    def add_nothing(self):
-        count = len(self.ranks)
-        if len(group_ranks(self.ranks)) == 1:
-            self.found.append(Finding("alike", [], f"all {count} ranks run alike"))
-        else:
-            self.found.append(Finding("none", [], f"none of the {count} ranks stands out"))
-
 
 def notes_on(ranks):
     """What else may be wrong: two ranks on one GPU, different libraries of NCCL, several ranks on one core."""
-    notes = []
     # A process that uses several GPUs may open them all at its start.
     gpus = group_by(ranks, lambda rank: len(rank.gpu_ids) == 1 and (rank.node, rank.gpu_ids[0]))
     cores = group_by(ranks, lambda rank: rank.cores.isdigit() and (rank.node, rank.cores))
-    for what, groups in (("use one GPU", gpus), ("may run on one core only, core", cores)):
-        joint = "" if what.endswith("core") else ","
-        notes += [f"ranks {list_ranks(group)} of {node} {what}{joint} {value}" for (node, value), group in groups if len(group) > 1]
+    notes = [f"ranks {list_ranks(group)} of {place[0]} {what} {place[1]}"
+             for what, groups in (("use one GPU,", gpus), ("may run on one core only, core", cores))
+             for place, group in groups if len(group) > 1]
     files = {}
     for (node, _), group in group_by(ranks, lambda rank: rank.nccl_file and (rank.node, rank.nccl_file)):
         files.setdefault(node, []).append(group)
@@ -199,9 +193,5 @@ def notes_on(ranks):
         build, group = min(builds, key=lambda one: len(one[1]))
         notes.append(f"ranks have loaded {len(builds)} different builds of libnccl; {name_group(ranks, group)} "
                      f"{'has' if len(group) == 1 else 'have'} build {build}")
-    last = ""
-    for rank in ranks:
-        if rank.stack_trouble not in ("", last) and len(notes) <= MAX_NOTES:
-            last = rank.stack_trouble
-            notes.append(last)
-    return notes
+    troubles = dict.fromkeys(rank.stack_trouble for rank in ranks if rank.stack_trouble)
+    return notes + list(troubles)[:MAX_NOTES]

@@ -139,13 +139,10 @@ def linked_ranks(ranks, port):
     for number in reversed(range(len(ranks))):
         owners.update(dict.fromkeys(ranks[number].links, number))
     linked, port = set(), str(port)
-    for number, rank in enumerate(ranks):
-        for link in rank.links:
-            own, _, remote = link.partition(":")
-            other = owners.get(f"{remote}:{own}", number)
-            if owners[link] == number != other and port not in (own, remote):
-                linked.add(number)
-                break
+    for link, number in owners.items():
+        own, _, remote = link.partition(":")
+        if owners.get(f"{remote}:{own}", number) != number and port not in (own, remote):
+            linked.add(number)
     return linked
 
 

@@ -5,8 +5,7 @@ import sys
 import types
 
 if sys.version_info < (3, 6):
-    found = (os.uname()[1], sys.version.split()[0])
-    sys.exit("slurm-bootstrap: %s has Python %s, and this command needs 3.6 or newer" % found)
+    sys.exit("slurm-bootstrap: %s has Python %s, and this command needs 3.6 or newer" % (os.uname()[1], sys.version.split()[0]))
 
 import _signal  # `signal` takes longer to import than Python to start
 

@@ -96,8 +96,6 @@ def name_group(ranks, group):
     text = f"ranks {list_ranks(group)}"
     if not nodes:
         return text
-    these = set(nodes)
-    on_these = sum(rank.node in these for rank in ranks)
-    is_whole = on_these == len(group) > len(nodes)
+    is_whole = len(nodes) < len(group) == sum(rank.node in nodes for rank in ranks)
     names = ", ".join(nodes) if len(nodes) <= MAX_NAMES else counted(len(nodes), "node")
     return f"{text} ({'all of ' if is_whole else ''}{names})"

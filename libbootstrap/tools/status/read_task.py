@@ -149,17 +149,15 @@ def is_still(before, after):
 
 def describe_call(pid):
     """The descriptor of a blocked read or write, which is clearer than the kernel function."""
-    words = read_proc(pid, "syscall").split()
-    call = number_in(words[0]) if len(words) > 1 else None
+    call, descriptor, *_ = (read_proc(pid, "syscall") + " 0 0").split()  # it may say "running" alone
+    call, descriptor = number_in(call), int(descriptor, 16)
     if call not in READS + WRITES:
         return ""
-    descriptor = int(words[1], 16)
     if call in READS and descriptor == 0:
         return "read of standard input"
     kind = link_target(f"/proc/{pid}/fd/{descriptor}").partition(":")[0]
-    if kind not in ("pipe", "socket"):
-        return ""
-    return f"read of a {kind}" if call in READS else f"write to a {kind}"
+    verb = "read of" if call in READS else "write to"
+    return f"{verb} a {kind}" if kind in ("pipe", "socket") else ""
 
 
 def add_wait(rank):

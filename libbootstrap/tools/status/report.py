@@ -11,18 +11,7 @@ MAX_CELL = 26
 MAX_ROWS = 40
 HEAD = ("RANK", "HOST", "PID", "PHASE", "CPU", "MEMORY", "GPU", "WAITS IN")
 GPU = HEAD.index("GPU")
-PHASES = {
-    "ended": "ended",
-    "launcher_only": "shell or launcher",
-    "no_framework": "no framework yet",
-    "before_rendezvous": "before rendezvous",
-    "connected": "connected",
-    "communicating_or_computing": "running",
-    "disk_wait": "disk wait",
-    "stopped": "stopped",
-    "zombie": "zombie",
-    "unknown": "unknown",
-}
+PHASES = {"launcher_only": "shell or launcher", "no_framework": "no framework yet", "communicating_or_computing": "running"}
 
 
 def write_memory(kib):
@@ -32,7 +21,7 @@ def write_memory(kib):
 def row_of(group):
     first, is_alone, nodes = group[0], len(group) == 1, nodes_of(group)
     place = nodes[0] if len(nodes) == 1 else counted(len(nodes), "node") if nodes else "-"
-    row = [list_ranks(group), place, "-", PHASES[first.phase], "-", "-", "-", "-"]
+    row = [list_ranks(group), place, "-", PHASES.get(first.phase, first.phase.replace("_", " ")), "-", "-", "-", "-"]
     if first.pid == 0:
         return row
     if is_alone:
