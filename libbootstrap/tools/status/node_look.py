@@ -5,8 +5,8 @@ import threading
 import time
 
 from children import Child, output_of, read_all, write_all
-from find_ranks import Launchers
 from other_tools import add_gpus, add_stacks, ask_ras
+from parse_proc import Launchers
 from plain_text import number_in
 from read_task import (find_tasks_by_environment, has_memory, look_at_all_processes, look_at_main_process, read_environ, read_stat,
                        task_at, why_unread)

@@ -6,7 +6,7 @@ import time
 from itertools import islice
 
 from children import Child, read_all
-from find_ranks import is_python
+from parse_proc import is_python
 from plain_text import printable
 from records import MAX_ITEMS, MAX_VALUE, OWN_CODE
 

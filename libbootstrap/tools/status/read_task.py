@@ -7,9 +7,8 @@ import zlib
 from contextlib import suppress
 from types import SimpleNamespace
 
-from find_ranks import chain_to, find_ranks
-from parse_proc import (FILE_SYSTEM, describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_status,
-                        parse_tcp, value_of)
+from parse_proc import (FILE_SYSTEM, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ, parse_stat,
+                        parse_status, parse_tcp, value_of)
 from plain_text import number_in
 from records import MAX_RANKS, NOT_STARTED, copy_of, make_rank, rank_in
 

@@ -1,14 +1,13 @@
 """The nodes of a job: which of them answer, and what Slurm knows of them and of the job's steps."""
 # SPDX-License-Identifier: Apache-2.0
 import errno
-import os
 import re
 import select
 import socket
 import time
 from contextlib import suppress
 
-from step_choice import Refusal, ask_job, ask_steps, fields_of_nodes, hosts_of
+from step_choice import Refusal, ask_job, ask_steps, hosts_of
 
 # No process listens there, so the kernel itself refuses, and no log has a line about it. slurmd's own port would write
 # "Zero Bytes were transmitted" into its log for each question.
@@ -67,48 +66,43 @@ class Hosts:
                 self.silent.setdefault(node, since)
 
 
-class Job:
-    def __init__(self, number):
-        self.number = number
+def look_at_job(number):
+    """The state of the job and its nodes, which a node that is DOWN has left."""
+    for job in ask_job(number):
+        if job.id == number:  # one task of an array has the number of the array
+            return job.state, hosts_of(job.nodes)
+    return "", []
 
-    def look(self):
-        """The state of the job and its nodes, which a node that is DOWN has left."""
-        for job in ask_job(self.number):
-            if job.id == self.number:  # one task of an array has the number of the array
-                return job.state, hosts_of(job.nodes)
-        return "", []
 
-    def steps(self):
-        """The user's steps that srun has started. Without an answer none: slurmctld answers "not found" where there is none, too."""
-        with suppress(Refusal):
-            return [one for one in ask_steps(self.number) if one.step.isdigit()]
-        return []
+def steps_of(number):
+    """The user's steps that srun has started. Without an answer none: slurmctld says "not found" where there is none, too."""
+    with suppress(Refusal):
+        return [one for one in ask_steps(number) if one.step.isdigit()]
+    return []
 
-    def step_of(self, pid):
-        """The step of a process of srun on this host; None: it has none."""
-        own = re.compile(rf"{re.escape(os.uname()[1].partition('.')[0])}(\..*)?:{pid}")
-        return next((one for one in self.steps() if own.fullmatch(one.srun)), None)
 
-    def node_states(self, nodes):
-        """By node: "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING."""
-        found = fields_of_nodes(nodes).items()
-        return {node: set(re.split(r"\W+", fields["State"].replace("*", "+NOT_RESPONDING"))) for node, fields in found}
+def wrong_states(fields):
+    """By node: of "ALLOCATED+DRAIN*" it is DRAIN and NOT_RESPONDING."""
+    states = {node: set(re.split(r"\W+", one["State"].replace("*", "+NOT_RESPONDING"))) & UNUSABLE for node, one in fields.items()}
+    return {node: state for node, state in states.items() if state}
 
-    def without_slurmd(self, nodes):
-        """No step starts on them, also before Slurm knows."""
-        found = {}
-        for at in range(0, len(nodes), AT_ONCE):
-            places = self.places(nodes[at:at + AT_ONCE])
-            answers = ask_hosts(places, ANSWER_LIMIT)
-            found.update({node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
-                          for node in places if answers.get(node) != 0})
-        return found
 
-    def places(self, nodes, port=0):
-        """The addresses of their hosts, with this port or that of slurmd. A node whose address is unknown here is left out."""
-        found = {}
-        for node, fields in fields_of_nodes(nodes).items():
-            with suppress(OSError):
-                family, _, _, _, place = socket.getaddrinfo(fields.get("NodeAddr", node), None, type=socket.SOCK_STREAM)[0]
-                found[node] = (family, (place[0], port or int(fields.get("Port", SLURMD_PORT)), *place[2:]))
-        return found
+def without_slurmd(fields):
+    """No step starts on these nodes, also before Slurm knows."""
+    found, left = {}, list(places_of(fields).items())
+    while left:
+        places, left = dict(left[:AT_ONCE]), left[AT_ONCE:]
+        answers = ask_hosts(places, ANSWER_LIMIT)
+        found.update({node: "has no slurmd" if answers.get(node) == errno.ECONNREFUSED else "does not answer"
+                      for node in places if answers.get(node) != 0})
+    return found
+
+
+def places_of(fields, port=0):
+    """The addresses of nodes, with this port or that of slurmd. A node whose address is unknown here is left out."""
+    found = {}
+    for node, one in fields.items():
+        with suppress(OSError):
+            family, _, _, _, place = socket.getaddrinfo(one.get("NodeAddr", node), None, type=socket.SOCK_STREAM)[0]
+            found[node] = (family, (place[0], port or int(one.get("Port", SLURMD_PORT)), *place[2:]))
+    return found

@@ -1,15 +1,15 @@
 """`slurm-bootstrap supervise`: runs srun as it is, and starts it again without the nodes that a failure has cost."""
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import signal
 import sys
 import time
 from contextlib import suppress
 
-from job_nodes import CLOSED_PORT, MISSING, UNUSABLE, Hosts, Job
-from one_start import Failure, Start, exit_status
-from srun_line import SrunLine
-from step_choice import Refusal, ask_slurm, hosts_of, say, use_commands
+from job_nodes import CLOSED_PORT, MISSING, Hosts, look_at_job, places_of, steps_of, without_slurmd, wrong_states
+from one_start import Failure, SrunLine, Start, exit_status
+from step_choice import Refusal, ask_slurm, fields_of_nodes, hosts_of, say, use_commands
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 PASSED_ON = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
@@ -27,7 +27,7 @@ PROGRESS = 60  # seconds that count as progress where no file shows it
 class Supervisor:
     def __init__(self, own_path, options, line, environment):
         use_commands(own_path)
-        self.job = Job(os.environ["SLURM_JOB_ID"])
+        self.job = os.environ["SLURM_JOB_ID"]
         self.restarts, self.grace = int(options["max-restarts"]), int(options["grace"])
         self.progress, self.requeues = options["progress"], options["requeue"] == "true"
         self.line, self.environment, self.count, self.last_key = line, environment, 0, None
@@ -85,13 +85,14 @@ class Supervisor:
         now = time.monotonic()
         self.next_look = now + LOOK_FOR_STEP
         if self.run.step is None:
-            step = self.job.step_of(self.run.pid)
+            own = re.compile(rf"{re.escape(os.uname()[1].partition('.')[0])}(\..*)?:{self.run.pid}")
+            step = next((one for one in steps_of(self.job) if own.fullmatch(one.srun)), None)
             if step:
                 self.run.step = step.id
                 with suppress(Refusal):
                     self.nodes = hosts_of(step.nodes)
-                    self.hosts = Hosts(self.job.places(self.nodes, CLOSED_PORT))
-                self.run.start_guard(self.job.number, self.nodes)
+                    self.hosts = Hosts(places_of(fields_of_nodes(self.nodes), CLOSED_PORT))
+                self.run.start_guard(self.job, self.nodes)
             elif now >= self.run.started + PATIENCE and not self.has_told:
                 self.has_told = True
                 say(f"srun has no step after {PATIENCE} s: Slurm has not given it its nodes yet, or slurmctld does not answer")
@@ -105,7 +106,7 @@ class Supervisor:
         if now >= self.next_job:
             self.next_job = now + LOOK_AT_JOB
             with suppress(Refusal):
-                state, nodes = self.job.look()
+                state, nodes = look_at_job(self.job)
                 if state == "RUNNING":
                     self.lost.update({node: "has left the job" for node in self.nodes if node not in nodes})
 
@@ -127,18 +128,19 @@ class Supervisor:
     def find_lost(self, has_failed):
         """Fills `lost` and `unusable`, the nodes on which no step starts, with what is wrong with them. Where srun ends with 0,
         a node is lost that is DOWN: then 0 is that of the other nodes."""
-        self.state, self.job_nodes = self.job.look()
+        self.state, self.job_nodes = look_at_job(self.job)
         if self.state != "RUNNING":
             return
         self.lost.update({node: "has left the job" for node in self.nodes if node not in self.job_nodes})
         self.lost.update({node: "does not answer" for node in self.hosts.silent if has_failed})
-        states = {node: one & UNUSABLE for node, one in self.job.node_states(self.job_nodes).items()}
-        self.unusable = {node: " and ".join(sorted(one)) for node, one in states.items() if one}
+        fields = fields_of_nodes(self.job_nodes)
+        states = wrong_states(fields)
+        self.unusable = {node: " and ".join(sorted(one)) for node, one in states.items()}
         self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes
                           if states.get(node, set()) & (MISSING if has_failed else {"DOWN"})})
         if has_failed:
             known = {*self.unusable, *self.hosts.silent}
-            deaf = self.job.without_slurmd([node for node in self.job_nodes if node not in known])
+            deaf = without_slurmd({node: one for node, one in fields.items() if node not in known})
             self.unusable.update(deaf)
             self.lost = {**{node: why for node, why in deaf.items() if node in self.nodes}, **self.lost}
 
@@ -147,7 +149,7 @@ class Supervisor:
         excluded = [node for one in self.line.excluded() for node in hosts_of(one)]
         usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
         kept = [node for node in self.nodes if node in usable]
-        self.busy = {node for one in self.job.steps() if one.id != self.run.step for node in hosts_of(one.nodes)}
+        self.busy = {node for one in steps_of(self.job) if one.id != self.run.step for node in hosts_of(one.nodes)}
         spare = sorted((node for node in usable if node not in kept), key=lambda node: node in self.busy)
         chosen = kept + spare[:max(0, len(self.nodes) - len(kept))]
         return chosen if len(chosen) == len(self.nodes) else []
@@ -188,7 +190,7 @@ class Supervisor:
     def wait_for_end_of_step(self):
         """Whether the step is still there. Slurm keeps it, and what it holds, until a lost node is DOWN."""
         deadline = time.monotonic() + (0 if self.lost else END_OF_STEP)
-        while self.run.step in [one.id for one in self.job.steps()]:
+        while self.run.step in [one.id for one in steps_of(self.job)]:
             if time.monotonic() >= deadline:
                 return True
             time.sleep(0.1)
@@ -196,7 +198,7 @@ class Supervisor:
 
     def requeue(self):
         try:
-            return ask_slurm("scontrol", "requeue", self.job.number) or "; the job is requeued"
+            return ask_slurm("scontrol", "requeue", self.job) or "; the job is requeued"
         except Refusal as refusal:
             return f"; {refusal}"
 

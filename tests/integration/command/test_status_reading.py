@@ -19,11 +19,11 @@ import node_look  # noqa: E402
 import other_tools  # noqa: E402
 import step_choice  # noqa: E402
 from children import Child  # noqa: E402
-from find_ranks import Launchers, chain_to, find_ranks  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import parse_task_list  # noqa: E402
 from other_tools import add_gpus, add_stacks, explain_stack_failure, parse_stack, refuse_ras  # noqa: E402
-from parse_proc import describe_wchan, framework_in, nccl_in, parse_environ, parse_stat, parse_tcp, value_of, version_in  # noqa: E402
+from parse_proc import (Launchers, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ,  # noqa: E402
+                        parse_stat, parse_tcp, value_of, version_in)
 from plain_text import quoted  # noqa: E402
 from read_task import read_lines, task_at  # noqa: E402
 from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
