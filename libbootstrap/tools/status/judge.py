@@ -105,9 +105,8 @@ def find_meeting_point(ranks):
     """None where no rank listens or is connected at such a port. A port that the environment names comes first, then one
     at which the first rank listens and most others are connected."""
     names = sorted({name for rank in ranks for name in rank.meetings})
-    listens = ranks[0].listens if ranks else []
     points = {}
-    for name in names + [f"port {port}" for port in listens]:
+    for name in names + [f"port {port}" for port in ranks[0].listens]:
         port = name.rpartition(" ")[2]
         points.setdefault(port, MeetingPoint(name, number_in(port, 0xffff) or 0))
     # There may be millions of connections and thousands of ports.
@@ -126,9 +125,9 @@ def find_meeting_point(ranks):
         point.complete(ranks)
     best = max((point for point in points.values() if point.name in names), key=BY_SIZE, default=None)
     # Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
-    if best and best.size or not ranks or ranks[0].framework not in ("PyTorch", "JAX"):
+    if best and best.size or ranks[0].framework not in ("PyTorch", "JAX"):
         return best if best and best.size else None
-    others = (points[port] for port in map(str, listens))
+    others = (points[port] for port in map(str, ranks[0].listens))
     others = (point for point in others if len(point.listen) == 1 and 2 * point.size > len(ranks) and not point.is_listened)
     return max(others, key=BY_SIZE, default=None)
 

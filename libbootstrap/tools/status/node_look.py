@@ -1,16 +1,16 @@
 """The looking step's process on one node: looks at each task of a step, and prints its ranks."""
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import threading
 import time
 
 from children import Child, output_of, read_all, write_all
 from other_tools import add_gpus, add_stacks, ask_ras
 from parse_proc import Launchers
-from plain_text import number_in
 from read_task import (find_tasks_by_environment, has_memory, look_at_all_processes, look_at_main_process, read_environ, read_stat,
                        task_at, why_unread)
-from records import NODE, copy_of, make_record, rank_in, record_lines
+from records import NODE, copy_of, make_record, record_lines
 
 MAX_TASKS = 1024  # of a node
 STACK_OF_THREAD = 512 << 10  # bytes
@@ -43,14 +43,8 @@ def fill_in_time(fill, lists, seconds, *arguments):
 
 def parse_task_list(text, job, step, first_rank, node):
     """The tasks of this step in what `scontrol listpids` prints: PID JOBID STEPID LOCALID GLOBALID."""
-    tasks = []
-    for words in map(str.split, text.split("\n")):
-        if len(words) != 5 or words[1:3] != [job, step]:
-            continue
-        pid, local_rank, rank = number_in(words[0]), rank_in(words[3]), rank_in(words[4])
-        if None not in (pid, local_rank, rank):
-            tasks.append(task_at(node, pid, rank + first_rank, local_rank))
-    return tasks[:MAX_TASKS]
+    found = re.findall(rf"^(\d{{1,10}}) +{job} +{step} +(\d{{1,6}}) +(\d{{1,6}}) *$", text, re.M)
+    return [task_at(node, int(pid), int(rank) + first_rank, int(local_rank)) for pid, local_rank, rank in found[:MAX_TASKS]]
 
 
 def find_tasks(scontrol, job, step, first_rank, node):
@@ -85,10 +79,6 @@ def read_variables(found, tasks):
         found.append(task)
 
 
-def lines_of(ranks):
-    return "".join(record_lines("rank", rank, rank.pid) for rank in ranks)
-
-
 def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy):
     """`programs`, `modules`, `shells`: of Launchers. The job and its first rank are those of the component, in a heterogeneous job.
     "-" for py-spy: no stacks are wanted. `ras`: "ras" asks NCCL's, "where" reads environments alone."""
@@ -109,9 +99,9 @@ def main(programs, modules, shells, job, step, first_rank, ras, scontrol, py_spy
         add_gpus(ranks, *(query.text() for query in queries))
         if py_spy != "-":
             add_stacks([rank for rank in ranks if has_memory(rank)], py_spy, begin + STACKS_LIMIT - time.monotonic())
-        write_all(1, lines_of(ranks))
-        if ras == "ras" and os.environ.get("SLURM_NODEID") == "0":
-            seconds = max(1, begin + TOTAL_LIMIT - time.monotonic())
-            state.ras = fill_in_time(ask_ras, [[]], seconds, ranks, node) or [
-                f"NCCL's RAS of {node} did not answer within {int(seconds)} s"]
-    write_all(1, (lines_of(ranks) if ras == "where" else "") + record_lines("node", state, os.getpid()))
+    write_all(1, "".join(record_lines("rank", rank, rank.pid) for rank in ranks))
+    if ras == "ras" and os.environ.get("SLURM_NODEID") == "0":
+        seconds = max(1, begin + TOTAL_LIMIT - time.monotonic())
+        state.ras = fill_in_time(ask_ras, [[]], seconds, ranks, node) or [
+            f"NCCL's RAS of {node} did not answer within {int(seconds)} s"]
+    write_all(1, record_lines("node", state, os.getpid()))

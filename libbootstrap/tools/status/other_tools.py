@@ -12,7 +12,7 @@ from records import MAX_ITEMS, MAX_VALUE, OWN_CODE
 
 STACK_LIMIT = 2  # seconds
 END_OF_DUMP = 0.1  # seconds from the end of its output
-NOT_STARTED = 127  # as of a shell: Child found no program
+NOT_STARTED = (126, 127)  # as of a shell: Child found no program
 MAX_DUMPS = 16  # at once, since each takes memory of the job
 MAX_FRAMES = 24
 MAX_FRAME = 400
@@ -74,7 +74,7 @@ def add_stacks(ranks, py_spy, seconds):
         have_ended = read_all(dumps, min(STACK_LIMIT, deadline - time.monotonic()))
         for rank, dump in zip(some, dumps):
             # Only the child looks for the file: its folder may be on a file system that does not answer.
-            is_missing = dump.end(END_OF_DUMP if have_ended else 0) == NOT_STARTED
+            is_missing = dump.end(END_OF_DUMP if have_ended else 0) in NOT_STARTED
             rank.stack = parse_stack(dump.text())
             if is_missing:
                 rank.stack_trouble = f"{printable(py_spy)} is not on {rank.node}; install py-spy in a folder that all nodes share"

@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections import namedtuple
 from contextlib import suppress
@@ -31,11 +32,6 @@ REFUSED = (
 
 # `key` is the same for what fails again in the same way.
 Failure = namedtuple("Failure", "key text code since")
-
-
-def exit_status(status):
-    """As a shell's."""
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
 class SrunLine:
@@ -108,17 +104,12 @@ class Start:
         theirs.set_inheritable(True)
         address = f"{theirs.fileno()}:{os.fstat(theirs.fileno()).st_ino}"
         self.started = time.monotonic()
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                if not is_first:
-                    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-                os.execvpe(words[0], words, {**environment, "SLURM_BOOTSTRAP_SUPERVISOR": address})
-            except OSError as error:
-                say(f"cannot start {words[0]}: {error.strerror}")
-            finally:
-                os._exit(127)
+        try:
+            self.process = subprocess.Popen(words, env={**environment, "SLURM_BOOTSTRAP_SUPERVISOR": address}, close_fds=False,
+                                            stdin=None if is_first else subprocess.DEVNULL,
+                                            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask))
+        except OSError as error:
+            raise Refusal(f"cannot start {words[0]}: {error.strerror}", 127)
         theirs.close()
         self.status = self.failure = self.step = self.guard = None
         self.has_plugin = self.is_ended_by_user = False
@@ -131,20 +122,20 @@ class Start:
                 self.has_plugin = True
                 if text and self.failure is None:
                     key, age, sentence = text.split("\t", 2)
-                    code = exit_status(int(key.rpartition(":")[2]))
+                    status = int(key.rpartition(":")[2])
+                    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
                     self.failure = Failure(key, sentence, code, time.monotonic() - int(age) / 1000)
 
     def has_ended(self):
-        if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.status = status
-                self.read_verdict()
+        if self.status is None and self.process.poll() is not None:
+            code = self.process.returncode
+            self.status = code if code >= 0 else 128 - code  # as a shell's
+            self.read_verdict()
         return self.status is not None
 
     def signal(self, number):
         if not self.has_ended():
-            os.kill(self.pid, number)
+            self.process.send_signal(number)
 
     def start_guard(self, job, nodes):
         host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
@@ -156,8 +147,8 @@ class Start:
                  "sh", "-c", GUARD, *map(find_program, ("scontrol", "scancel")), host, job], environment=environment_for_slurm())
 
     def end_guard(self):
-        if self.guard and self.guard.pid:
-            os.kill(self.guard.pid, signal.SIGTERM)
+        if self.guard and self.guard.process:
+            self.guard.process.terminate()
             self.guard.end(END_OF_SRUN)
         self.guard = None
 
@@ -169,6 +160,6 @@ class Start:
         deadline = time.monotonic() + END_OF_SRUN
         while not self.has_ended():
             if time.monotonic() >= deadline:
-                os.kill(self.pid, signal.SIGKILL)
+                self.process.kill()
             time.sleep(0.02)
         self.verdicts.close()

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from job_nodes import CLOSED_PORT, MISSING, Hosts, look_at_job, places_of, steps_of, without_slurmd, wrong_states
-from one_start import Failure, SrunLine, Start, exit_status
+from one_start import Failure, SrunLine, Start
 from step_choice import Refusal, ask_slurm, fields_of_nodes, hosts_of, say, use_commands
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -85,7 +85,7 @@ class Supervisor:
         now = time.monotonic()
         self.next_look = now + LOOK_FOR_STEP
         if self.run.step is None:
-            own = re.compile(rf"{re.escape(os.uname()[1].partition('.')[0])}(\..*)?:{self.run.pid}")
+            own = re.compile(rf"{re.escape(os.uname()[1].partition('.')[0])}(\..*)?:{self.run.process.pid}")
             step = next((one for one in steps_of(self.job) if own.fullmatch(one.srun)), None)
             if step:
                 self.run.step = step.id
@@ -159,18 +159,18 @@ class Supervisor:
 
     def failure_of_end(self):
         """What failed; None: nothing did, and somebody has ended the step, or it has done its work."""
-        run, status = self.run, self.run.status
+        run = self.run
         if self.lost:
             since = min([*self.hosts.silent.values(), run.failure.since if run.failure else time.monotonic()])
             return Failure(None, self.describe_lost(), run.failure.code if run.failure else 0, since)
         if run.failure:
             return run.failure
-        code, text = exit_status(status), f"srun was killed by signal {os.WTERMSIG(status)}"
-        if not os.WIFSIGNALED(status):
-            if code == 0 or run.has_plugin or code == 137:  # as after scancel
+        text = f"srun was killed by signal {-run.process.returncode}"
+        if run.process.returncode >= 0:
+            if run.status == 0 or run.has_plugin or run.status == 137:  # as after scancel
                 return None
-            text = f"srun ended with exit code {code}"
-        return Failure(text, text, code, time.monotonic())
+            text = f"srun ended with exit code {run.status}"
+        return Failure(text, text, run.status, time.monotonic())
 
     def reason_to_stop(self, failure):
         """Why there is no further start; empty: there is one."""
@@ -207,26 +207,24 @@ class Supervisor:
         run = self.run
         run.end_guard()
         while run.status is not None and not run.is_ended_by_user:
-            code = exit_status(run.status)
             try:
-                self.find_lost(code != 0)
+                self.find_lost(run.status != 0)
                 break
             except Refusal as refusal:
-                if code == 0:
+                if run.status == 0:
                     return 0
-                say(f"srun ended with {code}; {refusal}; asks again in {AGAIN} s")
+                say(f"srun ended with {run.status}; {refusal}; asks again in {AGAIN} s")
             found = signal.sigtimedwait(self.waits, AGAIN)
             run.is_ended_by_user = found is not None and found.si_signo in ENDING
         if run.is_ended_by_user or self.state != "RUNNING":
             run.end()
-            return exit_status(run.status)
+            return run.status
         failure = self.failure_of_end()
         if failure is None:
-            code = exit_status(run.status)
-            if code:
-                say(f"srun ended with {code}, and no task failed by itself: somebody has ended the step, so it is not restarted"
-                    if run.has_plugin else f"srun ended with {code}, as after scancel; not restarted")
-            return code
+            if run.status:
+                say(f"srun ended with {run.status}, and no task failed by itself: somebody has ended the step, so it is not restarted"
+                    if run.has_plugin else f"srun ended with {run.status}, as after scancel; not restarted")
+            return run.status
         chosen, why = self.choose_nodes(), self.reason_to_stop(failure)
         run.end()
         if not why and not chosen:
@@ -234,7 +232,7 @@ class Supervisor:
             why += self.requeue() if self.requeues else "; submit the job again, or let --requeue do it"
         if why:
             say(f"{failure.text}; not restarted: {why}")
-            return failure.code or exit_status(run.status) or 1
+            return failure.code or run.status or 1
         is_left = self.wait_for_end_of_step()
         overlaps = is_left and bool(self.lost) and not self.busy.intersection(chosen)
         self.count += 1
@@ -257,7 +255,7 @@ class Supervisor:
             except Refusal as refusal:
                 say(f"{refusal}; not restarted")
                 self.run.end()
-                status = exit_status(self.run.status) or 1
+                status = self.run.status or 1
         return status
 
 
