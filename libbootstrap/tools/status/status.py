@@ -7,10 +7,10 @@ import textwrap
 import time
 
 from children import write_all
+from findings import cpu_range, group_ranks, list_ranks, name_group, nodes_of, range_of
 from judge import Judgement
 from look_step import look_at_step
 from plain_text import counted
-from rank_groups import cpu_range, group_ranks, list_ranks, name_group, nodes_of, range_of
 from step_choice import NotRunning, Refusal, find_program, find_step, parse_step_argument, say, use_commands
 from where import show_place
 

@@ -8,7 +8,7 @@ import time
 
 from children import write_all
 from look_step import look_at_step
-from plain_text import counted, number_in, printable, quoted
+from plain_text import counted, number_in, printable
 from records import NOT_STARTED
 from step_choice import NotRunning, Refusal, ask_slurm, fields_of_nodes, find_step, hosts_of, list_of, use_commands
 

@@ -10,7 +10,7 @@ from collections import namedtuple
 from contextlib import suppress
 
 from children import Child
-from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_program, say
+from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_program
 
 END_OF_SRUN = 1  # seconds
 # A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues

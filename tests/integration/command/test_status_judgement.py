@@ -11,8 +11,8 @@ from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 import status  # noqa: E402
+from findings import far_apart, group_ranks, list_ranks, range_of  # noqa: E402
 from judge import Judgement  # noqa: E402
-from rank_groups import far_apart, group_ranks, list_ranks, range_of  # noqa: E402
 from records import NODE, StepState, make_rank, make_record  # noqa: E402
 from status import add_durations, status_text, write_memory  # noqa: E402
 from step_choice import NotRunning, Refusal  # noqa: E402
