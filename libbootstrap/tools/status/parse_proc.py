@@ -72,16 +72,9 @@ def value_of(variables, *names):
 
 
 def framework_in(lines):
-    """By the files that the lines of /proc/PID/maps show; empty: none that is known. Reads no further than it must."""
-    best, last = len(FRAMEWORKS), ""
-    for line in lines:
-        name = line.rpartition("/")[2] if "/" in line else ""
-        if name not in ("", last):
-            best = next((place for place in range(best) if name.startswith(FRAMEWORKS[place][1])), best)
-        if best == 0:
-            break
-        last = name
-    return FRAMEWORKS[best][0] if best < len(FRAMEWORKS) else ""
+    """By the files that the lines of /proc/PID/maps show; empty: none that is known."""
+    names = {line.rpartition("/")[2] for line in lines if "/" in line}
+    return next((framework for framework, prefixes in FRAMEWORKS if any(name.startswith(prefixes) for name in names)), "")
 
 
 def version_in(path):

@@ -133,10 +133,6 @@ class Start:
             self.read_verdict()
         return self.status is not None
 
-    def signal(self, number):
-        if not self.has_ended():
-            self.process.send_signal(number)
-
     def start_guard(self, job, nodes):
         host = os.environ.get("SLURMD_NODENAME", "")  # of the script, in a batch job
         node = next((node for node in nodes if node != host), None)

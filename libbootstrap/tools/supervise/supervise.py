@@ -54,7 +54,7 @@ class Supervisor:
             self.run.is_ended_by_user = True
             say(f"got {signal.Signals(found.si_signo).name}, as srun does; there is no restart from now on")
         if found.si_code != TERMINAL:
-            self.run.signal(found.si_signo)
+            self.run.process.send_signal(found.si_signo)
 
     def watch(self):
         """Waits until srun has ended, or has to be ended."""
@@ -126,8 +126,8 @@ class Supervisor:
         return bool(self.lost)
 
     def find_lost(self, has_failed):
-        """Fills `lost` and `unusable`, the nodes on which no step starts, with what is wrong with them. Where srun ends with 0,
-        a node is lost that is DOWN: then 0 is that of the other nodes."""
+        """Fills `unusable` with the nodes on which no step starts, and `lost` with what is wrong with those of this step. Where
+        srun ends with 0, a node is lost that is DOWN: then 0 is that of the other nodes."""
         self.state, self.job_nodes = look_at_job(self.job)
         if self.state != "RUNNING":
             return
@@ -135,12 +135,11 @@ class Supervisor:
         self.lost.update({node: "does not answer" for node in self.hosts.silent if has_failed})
         fields = fields_of_nodes(self.job_nodes)
         states = wrong_states(fields)
-        self.unusable = {node: " and ".join(sorted(one)) for node, one in states.items()}
-        self.lost.update({node: f"is {self.unusable[node]}" for node in self.nodes
+        self.unusable = set(states)
+        self.lost.update({node: "is " + " and ".join(sorted(states[node])) for node in self.nodes
                           if states.get(node, set()) & (MISSING if has_failed else {"DOWN"})})
         if has_failed:
-            known = {*self.unusable, *self.hosts.silent}
-            deaf = without_slurmd({node: one for node, one in fields.items() if node not in known})
+            deaf = without_slurmd({node: one for node, one in fields.items() if node not in {*states, *self.hosts.silent}})
             self.unusable.update(deaf)
             self.lost = {**{node: why for node, why in deaf.items() if node in self.nodes}, **self.lost}
 
