@@ -150,9 +150,13 @@ class Finder:
         self.add_each("disk_wait", lambda rank: rank.phase == "disk_wait" and (
             "waits for a " + ("disk or file system (D state)" if rank.state == "D" else rank.waits_in)))
         self.add_each("zombie", lambda rank: rank.state == "Z" and "has ended, and its parent has not noticed (zombie)")
-        self.add_ended()
+        ended = self.in_phase("ended")
+        left = len(self.ranks) - len(ended)
+        self.add("ended", ended, f"has ended; {counted(left, 'rank')} {'is' if left == 1 else 'are'} left")
         self.add_each("child", lambda rank: rank.child and f"has a child process that is held up: {rank.child}")
-        self.add_launchers()
+        launchers = self.in_phase("launcher_only")
+        if 0 < len(launchers) < len(self.ranks):
+            self.add("launcher_only", launchers, f"runs only {launchers[0].chain}; no program runs below")
         self.add_no_framework()
         self.add_other_values()
         if self.meeting:
@@ -188,16 +192,6 @@ class Finder:
         if group:
             text += f" ({'rank' if len(group) == 1 else 'ranks'} {list_ranks(group)})"
         self.found.append(Finding("no_answer", group, f"{text} did not answer"))
-
-    def add_ended(self):
-        ended = self.in_phase("ended")
-        left = len(self.ranks) - len(ended)
-        self.add("ended", ended, f"has ended; {counted(left, 'rank')} {'is' if left == 1 else 'are'} left")
-
-    def add_launchers(self):
-        launchers = self.in_phase("launcher_only")
-        if launchers and len(launchers) < len(self.ranks):
-            self.add("launcher_only", launchers, f"runs only {launchers[0].chain}; no program runs below")
 
     def add_no_framework(self):
         before = self.in_phase("no_framework")

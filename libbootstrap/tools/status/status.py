@@ -66,11 +66,6 @@ def note(text):
                          break_on_hyphens=False) + "\n"
 
 
-def stacks_of(judgement, groups):
-    return "".join(f"\n{name_group(judgement.ranks, group)}:\n" + "".join(f"    {frame}\n" for frame in group[0].stack)
-                   for group in groups if group[0].stack)
-
-
 def status_text(judgement, step, has_stacks):
     """The first line, a table of the ranks, and what else was seen."""
     groups = group_ranks(judgement.ranks)
@@ -78,7 +73,10 @@ def status_text(judgement, step, has_stacks):
     text = f"{first}\n\n{table_of(groups)}\n" + "".join(map(note, others + judgement.also))
     text += f"StepId={step}: {counted(len(judgement.ranks), 'rank')} on {counted(judgement.nodes, 'node')}."
     if has_stacks:
-        return text + "\n" + stacks_of(judgement, groups)
+        text += "\n"
+        for group in (one for one in groups if one[0].stack):
+            text += f"\n{name_group(judgement.ranks, group)}:\n" + "".join(f"    {frame}\n" for frame in group[0].stack)
+        return text
     has_python = any(rank.program.startswith("python") for rank in judgement.ranks)
     return text + (" With --stacks: the Python code that each rank is in.\n" if has_python else "\n")
 
@@ -113,10 +111,9 @@ def explain_no_answer(state, step, own_path):
     if not state.nodes and "execve" in state.complaint:
         return (f"started {own_path} with srun on the nodes of step {step.name}, which do not have it; install it there, or "
                 "start one from a folder that all nodes share")
-    if not state.nodes and state.complaint.startswith("slurm-bootstrap: "):  # a node without Python
-        return state.complaint.partition(": ")[2]
     if not state.nodes and state.complaint:
-        return f"started the looking step with srun, which failed: {state.complaint}"
+        ours, begin, sentence = state.complaint.partition("slurm-bootstrap: ")  # of a node without Python
+        return sentence if begin and not ours else f"started the looking step with srun, which failed: {state.complaint}"
     if step.tasks > 1 or len(state.ranks) > 1:
         return ""
     if not step.step.isdigit():

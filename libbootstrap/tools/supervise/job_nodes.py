@@ -1,7 +1,6 @@
 """The nodes of a job: which of them answer, and what Slurm knows of them and of the job's steps."""
 # SPDX-License-Identifier: Apache-2.0
 import errno
-import re
 import select
 import socket
 import time
@@ -79,12 +78,6 @@ def steps_of(number):
     with suppress(Refusal):
         return [one for one in ask_steps(number) if one.step.isdigit()]
     return []
-
-
-def wrong_states(fields):
-    """By node: of "ALLOCATED+DRAIN*" it is DRAIN and NOT_RESPONDING."""
-    states = {node: set(re.split(r"\W+", one["State"].replace("*", "+NOT_RESPONDING"))) & UNUSABLE for node, one in fields.items()}
-    return {node: state for node, state in states.items() if state}
 
 
 def without_slurmd(fields):

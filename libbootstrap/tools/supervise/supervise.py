@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import suppress
 
-from job_nodes import CLOSED_PORT, MISSING, Hosts, look_at_job, places_of, steps_of, without_slurmd, wrong_states
+from job_nodes import CLOSED_PORT, MISSING, UNUSABLE, Hosts, look_at_job, places_of, steps_of, without_slurmd
 from one_start import Failure, SrunLine, Start
 from step_choice import Refusal, ask_slurm, fields_of_nodes, hosts_of, say, use_commands
 
@@ -134,12 +134,14 @@ class Supervisor:
         self.lost.update({node: "has left the job" for node in self.nodes if node not in self.job_nodes})
         self.lost.update({node: "does not answer" for node in self.hosts.silent if has_failed})
         fields = fields_of_nodes(self.job_nodes)
-        states = wrong_states(fields)
-        self.unusable = set(states)
+        # "ALLOCATED+DRAIN*" is ALLOCATED, DRAIN and NOT_RESPONDING.
+        states = {node: UNUSABLE.intersection(re.split(r"\W+", one["State"].replace("*", "+NOT_RESPONDING")))
+                  for node, one in fields.items()}
+        self.unusable = {node for node, state in states.items() if state}
         self.lost.update({node: "is " + " and ".join(sorted(states[node])) for node in self.nodes
                           if states.get(node, set()) & (MISSING if has_failed else {"DOWN"})})
         if has_failed:
-            deaf = without_slurmd({node: one for node, one in fields.items() if node not in {*states, *self.hosts.silent}})
+            deaf = without_slurmd({node: one for node, one in fields.items() if node not in {*self.unusable, *self.hosts.silent}})
             self.unusable.update(deaf)
             self.lost = {**{node: why for node, why in deaf.items() if node in self.nodes}, **self.lost}
 

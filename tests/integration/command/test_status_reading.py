@@ -16,12 +16,10 @@ from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 import node_look  # noqa: E402
-import other_tools  # noqa: E402
 import step_choice  # noqa: E402
 from children import Child  # noqa: E402
 from findings import describe_stack  # noqa: E402
-from node_look import parse_task_list  # noqa: E402
-from other_tools import add_gpus, add_stacks, explain_stack_failure, parse_stack, refuse_ras  # noqa: E402
+from node_look import add_gpus, add_stacks, explain_stack_failure, parse_stack, parse_task_list, refuse_ras  # noqa: E402
 from parse_proc import (Launchers, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ,  # noqa: E402
                         parse_stat, parse_tcp, value_of, version_in)
 from plain_text import quoted  # noqa: E402
@@ -135,8 +133,8 @@ def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeyp
     py_spy = tmp_path / "py-spy"
     py_spy.write_text("#!/bin/sh\nprintf '\\nThread %s (active): \"MainThread\"\\n    main (/home/a/train.py:9)\\n' $5\n")
     py_spy.chmod(0o755)
-    read_all, reads, ranks = other_tools.read_all, [], [make_rank(pid=pid, program="python3", node="node001") for pid in range(1, 21)]
-    monkeypatch.setattr(other_tools, "read_all", lambda dumps, seconds: reads.append(len(dumps)) or read_all(dumps, 60))
+    read_all, reads, ranks = node_look.read_all, [], [make_rank(pid=pid, program="python3", node="node001") for pid in range(1, 21)]
+    monkeypatch.setattr(node_look, "read_all", lambda dumps, seconds: reads.append(len(dumps)) or read_all(dumps, 60))
     add_stacks(ranks, str(py_spy), 60)
     assert reads == [16, 4] and {(*rank.stack, rank.stack_trouble) for rank in ranks} == {("* main (train.py:9)", "")}
     add_stacks(ranks, str(py_spy), 0)
