@@ -16,7 +16,7 @@ class Child:
         self.process, self.parts, self.left = None, [], most
         errors = subprocess.STDOUT if joins_errors else subprocess.DEVNULL
         with suppress(OSError):  # no process, no output
-            # Popen waits until its program has started, so that is a shell: the other may be on a file system that is dead.
+            # Popen waits until the program has started, and its file system may be dead. A shell starts at once.
             self.process = subprocess.Popen(["/bin/sh", "-c", 'exec "$@"', "sh", *words], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=errors, env=environment, start_new_session=True)
 

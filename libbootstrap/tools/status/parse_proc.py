@@ -66,11 +66,6 @@ def parse_environ(text):
     return {name: value for name, _, value in entries}
 
 
-def value_of(variables, *names):
-    """Of the first of these names that has a value."""
-    return next((variables[name] for name in names if variables.get(name)), "")
-
-
 def framework_in(lines):
     """By the files that the lines of /proc/PID/maps show; empty: none that is known."""
     names = {line.rpartition("/")[2] for line in lines if "/" in line}

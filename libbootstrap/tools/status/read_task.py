@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 from parse_proc import (FILE_SYSTEM, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ, parse_stat,
-                        parse_status, parse_tcp, value_of)
+                        parse_status, parse_tcp)
 from plain_text import number_in
 from records import MAX_RANKS, NOT_STARTED, copy_of, make_rank, rank_in
 
@@ -92,9 +92,9 @@ def read_process(pid, stat):
         framework = framework_in(read_lines(pid, "maps"))
     return SimpleNamespace(pid=pid, parent=stat.parent, name=stat.name, words=words, framework=framework,
                            # Of torchrun, mpirun and others; empty: none.
-                           rank=value_of(variables, "RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
-                           local_rank=value_of(variables, "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
-                           world_size=value_of(variables, "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"))
+                           rank=variables.get("RANK") or variables.get("OMPI_COMM_WORLD_RANK") or variables.get("PMIX_RANK", ""),
+                           local_rank=variables.get("LOCAL_RANK") or variables.get("OMPI_COMM_WORLD_LOCAL_RANK", ""),
+                           world_size=variables.get("WORLD_SIZE") or variables.get("OMPI_COMM_WORLD_SIZE", ""))
 
 
 def read_process_tree(root):

@@ -45,7 +45,7 @@ class NotRunning(Refusal):
 
 
 def use_commands(own_path):
-    """Those of Slurm in PATH, or beside this command."""
+    """Finds Slurm's commands in PATH, and in the folder of this command."""
     folders = os.environ.get("PATH", "").split(":") + [os.path.dirname(own_path)]
     os.environ["PATH"] = ":".join(folder for folder in folders if folder.startswith("/"))
     for name in ("srun", "scontrol", "squeue", "scancel"):
@@ -68,7 +68,7 @@ def environment_for_slurm():
 
 
 def ask_slurm(*words, seconds=ASK_LIMIT, gone=None):
-    """What a command of Slurm prints; empty where its error has the pattern `gone`."""
+    """What a command of Slurm prints; empty if its error matches `gone`."""
     text, status = output_of(words, seconds, joins_errors=True, most=16 << 20, environment=environment_for_slurm())
     if status is None:
         raise Refusal(f"asked Slurm with {words[0]}, which did not answer within {seconds} s; slurmctld may be down")
@@ -201,8 +201,8 @@ def fields_of_nodes(nodes):
 
 
 def find_step(job, step, choose=choose_step):
-    """Asks Slurm for the steps of the user or of a job, and chooses one. Of a heterogeneous job any component may be named, and
-    the number of an array is that of all its tasks."""
+    """Asks Slurm for the steps of the user or of a job, and chooses one. Any component of a heterogeneous job may be named. The
+    number of an array means all its tasks."""
     if not job:
         own = ("-u", str(os.getuid()))
         steps = parse_steps(ask_slurm("squeue", "-h", "-s", "-o", STEP_FORMAT, *own))

@@ -21,7 +21,7 @@ from children import Child  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import add_gpus, add_stacks, explain_stack_failure, parse_stack, parse_task_list, refuse_ras  # noqa: E402
 from parse_proc import (Launchers, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ,  # noqa: E402
-                        parse_stat, parse_tcp, value_of, version_in)
+                        parse_stat, parse_tcp, version_in)
 from plain_text import quoted  # noqa: E402
 from read_task import read_lines, task_at  # noqa: E402
 from records import NODE, StepState, make_rank, make_record, record_lines  # noqa: E402
@@ -37,9 +37,9 @@ def test_stat_of_a_name_with_parentheses():
     assert [parse_stat(text).state for text in ("", "12", "12 (a", "12 (a) S 1", ")(")] == ["X"] * 5
 
 
-def test_variables():
+def test_the_first_variable_of_a_name_counts():
     variables = parse_environ("A=1\0AB=2\0A=3\0EMPTY=\0")
-    assert [value_of(variables, *names) for names in (["A"], ["EMPTY", "AB"], ["B"])] == ["1", "2", ""]
+    assert [variables.get(name) for name in ("A", "AB", "EMPTY", "B")] == ["1", "2", "", None]
 
 
 @pytest.mark.parametrize("path, version", [("/opt/nccl-2.26.5/lib/libnccl.so.2", "2.26.5"), ("/usr/lib/libnccl.so.2.24.3", "2.24.3"),
@@ -217,7 +217,7 @@ def test_a_defect_costs_its_own_task_alone(crowded, capfd, monkeypatch):
     assert unread == {40: "the look at it failed: ZeroDivisionError('division by zero')"}
 
 
-def test_lines_of_proc_are_read_one_after_the_other(monkeypatch):
+def test_lines_of_proc_are_read_one_after_the_other():
     with open("/proc/self/maps", encoding="utf-8") as file:
         lines = file.read().splitlines()
     assert [line.split()[0] for line in read_lines("self", "maps") if "libc.so" in line] == \
