@@ -103,7 +103,8 @@ def name_group(ranks, group):
     text = f"ranks {list_ranks(group)}"
     if not nodes:
         return text
-    is_whole = len(nodes) < len(group) == sum(rank.node in nodes for rank in ranks)
+    these = set(nodes)
+    is_whole = len(nodes) < len(group) == sum(rank.node in these for rank in ranks)
     names = ", ".join(nodes) if len(nodes) <= MAX_NODES else counted(len(nodes), "node")
     return f"{text} ({'all of ' if is_whole else ''}{names})"
 

@@ -111,9 +111,9 @@ def find_meeting_point(ranks):
         points.setdefault(port, MeetingPoint(name, number_in(port, 0xffff) or 0))
     # There may be millions of connections and thousands of ports.
     for place, rank in enumerate(ranks):
-        for port in points.keys() & set(map(str, rank.listens)):
+        for port in filter(points.__contains__, map(str, rank.listens)):
             points[port].listen.add(place)
-        for port in points.keys() & set(map(str, rank.task_listens)):
+        for port in filter(points.__contains__, map(str, rank.task_listens)):
             points[port].have_launcher.add(place)
         for link in rank.links:
             own, _, remote = link.partition(":")
@@ -123,7 +123,7 @@ def find_meeting_point(ranks):
                 points[remote].remote.add(place)
     for point in points.values():
         point.complete(ranks)
-    best = max((point for point in points.values() if point.name in names), key=BY_SIZE, default=None)
+    best = max((points[name.rpartition(" ")[2]] for name in names), key=BY_SIZE, default=None)
     # Ranks of MPI connect when they first have something to send, and ports of one number are on several nodes.
     if best and best.size or ranks[0].framework not in ("PyTorch", "JAX"):
         return best if best and best.size else None
