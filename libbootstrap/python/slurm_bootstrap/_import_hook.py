@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import Callable, Optional
 
 
-def call_after_import(module: str, then: Callable[[], None]) -> None:
+def call_after_import(wanted: str, then: Callable[[], None]) -> None:
     class Hook(MetaPathFinder):
         def find_spec(self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None) -> Optional[ModuleSpec]:
-            if name != module:
+            if name != wanted:
                 return None
             sys.meta_path.remove(self)
             spec = find_spec(name)
@@ -22,8 +22,8 @@ def call_after_import(module: str, then: Callable[[], None]) -> None:
                 return spec
             execute = spec.loader.exec_module
 
-            def execute_and_call(loaded: ModuleType) -> None:
-                execute(loaded)
+            def execute_and_call(module: ModuleType) -> None:
+                execute(module)
                 then()
 
             spec.loader.exec_module = execute_and_call  # type: ignore[method-assign]
