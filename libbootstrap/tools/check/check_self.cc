@@ -290,10 +290,11 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   return self;
 }
 
-MachineFindings look_at_machine(const Environment& environment) {
-  MachineFindings findings;
-  auto& report = findings.report;
+CheckFindings look_at_machine(const Environment& environment) {
   const auto programs = start_programs();
+  CheckFindings findings;
+  if (auto layout = Layout::make({{{"localhost"}, {1}, {0}}})) findings.layout = std::move(*layout);
+  auto& report = findings.reports.emplace_back(CheckReport()).value();
   auto files = find_slurm_files(environment);
   findings.plugin = look_at_plugin(files);
   const auto& path = findings.plugin.path;

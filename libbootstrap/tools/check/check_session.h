@@ -45,8 +45,8 @@ void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, D
 // From what frameworks.py prints.
 void add_frameworks(CheckReport& report, std::string_view text);
 
-// Without a step.
-MachineFindings look_at_machine(const Environment& environment);
+// Without a step: this machine is the one rank.
+CheckFindings look_at_machine(const Environment& environment);
 
 struct CheckSession {
   std::chrono::seconds timeout{10};  // for all ranks to answer

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/step/rank_layout.h"
@@ -16,7 +18,13 @@
 
 namespace bootstrap {
 
-// What rank 0 knows when it has waited long enough.
+// A value and the ranks that reported it, ascending.
+struct Variant {
+  std::string value;
+  std::vector<Rank> ranks;
+};
+
+// What rank 0 knows when it has waited long enough; or of a machine without a step what its one process knows.
 struct CheckFindings {
   StepId id;
   Layout layout;
@@ -24,9 +32,24 @@ struct CheckFindings {
   std::uint64_t waited_ms = 0;                      // for the reports
   std::map<Rank, std::string> other_versions;       // ranks whose reports cannot be read, and their version
   std::string port_trouble;                         // why rank 0 could not listen on MASTER_PORT; empty: it could
+  LocalPlugin plugin;                               // of a machine without a step
 
   bool has_exchanged = false;    // it was asked for: of all ranks, since it takes all of them
   bool leaves_exchange = false;  // an MPI program may follow, whose MPI_Init fails after a PMIx session of its rank
+
+  // Precondition of these: the rank has reported.
+  const CheckReport& first() const { return *reports.front(); }
+  const CheckReport& report(Rank rank) const { return *reports[rank]; }
+
+  // The ranks of which it holds, ascending, of all that have reported.
+  std::vector<Rank> where(const std::function<bool(const CheckReport&)>& holds) const;
+  bool any(const std::function<bool(const CheckReport&)>& holds) const { return !where(holds).empty(); }
+  // The different texts in the reports; the most frequent first, of equally frequent ones that of the lower rank.
+  // Reports without such a text are left out.
+  std::vector<Variant> variants(const std::function<std::string(const CheckReport&)>& text_of) const;
+  // The least and the greatest of a number of the reports.
+  std::pair<std::uint64_t, std::uint64_t> range(
+      const std::function<std::uint64_t(const CheckReport&)>& number_of) const;
 };
 
 // Ranks that sent no report, ascending.
@@ -41,11 +64,11 @@ enum class CheckResult : std::uint8_t {
 };
 
 struct CheckRow {
-  std::string_view name;
   CheckResult result = CheckResult::kOk;
-  std::string text;         // one short sentence
-  std::vector<Rank> ranks;  // that it concerns, ascending; empty: all, or none in particular
-  std::string hint;         // what to do; may be empty
+  std::string text = {};         // one short sentence
+  std::vector<Rank> ranks = {};  // that it concerns, ascending; empty: all, or none in particular
+  std::string hint = {};         // what to do; may be empty
+  std::string_view name = {};
 };
 
 struct CheckTable {
@@ -53,21 +76,14 @@ struct CheckTable {
   StepId id;
   std::string host;  // of rank 0, or the machine
   Layout layout;
-  std::vector<CheckRow> rows;
+  std::vector<CheckRow> rows = {};
 
   CheckResult worst() const;  // kOk, kWarning or kFailed
 };
 
 // Precondition: rank 0 is among the reports.
-CheckTable judge_step(const CheckFindings& findings);
-
-// What a process of a machine knows without a step.
-struct MachineFindings {
-  CheckReport report;  // without the plugin's members
-  LocalPlugin plugin;
-};
-
-CheckTable judge_machine(const MachineFindings& findings);
+CheckTable judge_step(const CheckFindings& step);
+CheckTable judge_machine(const CheckFindings& machine);
 
 // Lines of at most 80 characters unless a word is longer itself; printable ASCII; ends with a newline. With colours:
 // and sequences of a terminal around the results that are not good.
