@@ -48,7 +48,7 @@ class Folder : public testing::Test {
     report.slurm = slurm;
     report.plugin = report.plugin_slurm = {};
     report.sees_plugstack = false;
-    machine.plugin = look_at_plugin({.plugstack = write("plugstack.conf", text), .plugin_dir = {}});
+    machine.plugin = look_at_plugin({.plugstack = write("plugstack.conf", text)});
     for (auto& row : judge_machine(machine).rows) {
       if (row.name == name) return row;
     }
@@ -113,10 +113,10 @@ TEST_F(PlugstackFile, APluginOnTheWrongSideOfOursIsNamedWithBothLines) {
 }
 
 TEST_F(PlugstackFile, AMissingFileIsEmptyAndOneThatOthersCanWriteIsUnsafe) {
-  EXPECT_TRUE(look_at_plugin({.plugstack = cat({path_, "/none.conf"}), .plugin_dir = {}}).troubles.empty());
+  EXPECT_TRUE(look_at_plugin({.plugstack = cat({path_, "/none.conf"})}).troubles.empty());
   const auto file = write("plugstack.conf", "optional /lib/spank_bootstrap.so\n");
   (void)::chmod(file.c_str(), 0666);
-  const auto found = look_at_plugin({.plugstack = file, .plugin_dir = {}});
+  const auto found = look_at_plugin({.plugstack = file});
   ASSERT_EQ(found.troubles.size(), 1U);
   EXPECT_NE(found.troubles[0].find("chmod go-w"), std::string::npos);
 }
@@ -144,7 +144,7 @@ TEST_F(PlugstackFile, AFileWithoutAnEndIsNotReadToItsEnd) {
   ASSERT_EQ(files.troubles.size(), 1U);
   EXPECT_NE(files.troubles[0].find("/dev/zero is larger than 8 MiB"), std::string::npos);
   EXPECT_EQ(look_at_plugin(files).troubles, files.troubles);
-  EXPECT_EQ(look_at_plugin({.plugstack = "/dev/zero", .plugin_dir = {}}).troubles[0], files.troubles[0]);
+  EXPECT_EQ(look_at_plugin({.plugstack = "/dev/zero"}).troubles[0], files.troubles[0]);
 
   const auto fifo = cat({path_, "/fifo"});
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
