@@ -6,10 +6,7 @@
 #include <array>
 #include <set>
 
-#include "core/step/rank_layout.h"
-#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
 
 namespace bootstrap {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
+#include "tools/check/check_table.h"
 
 namespace bootstrap {
 namespace {
@@ -26,7 +26,7 @@ bool has_too_many_threads(const CheckReport& report) {
   return threads && report.cpu_count > 0 && *threads > report.cpu_count;
 }
 
-constexpr std::string_view kOneEach = "use a GPU for each rank: srun --gres=gpu:N with N tasks per node";
+constexpr const char* kOneEach = "use a GPU for each rank: srun --gres=gpu:N with N tasks per node";
 
 bool has_nvidia(const CheckFindings& step) {
   return step.any([](auto& report) { return report.has_gpus && report.is_nvidia; });
@@ -47,23 +47,27 @@ bool is_mig(const CheckReport& report) {
                      [](const std::string& name) { return name.starts_with("MIG-"); });
 }
 
-// Ranks that share a GPU of their node, and the first such GPU.
-std::vector<Rank> sharing(const CheckFindings& step, std::string& example) {
+// Ranks that share a GPU of their node, and the first such GPU. Without a text: none does.
+CheckRow sharing_row(const CheckFindings& step) {
   std::map<std::pair<std::uint32_t, std::string_view>, std::vector<Rank>> users;
   for (const auto& report : step.reports) {
     if (report && !report->own_gpu.empty())
       users[{step.layout.place(report->rank).node, report->own_gpu}].push_back(report->rank);
   }
+  std::string text;
   std::vector<Rank> ranks;
   for (const auto& [gpu, of_gpu] : users) {
     if (of_gpu.size() < 2) continue;
     if (ranks.empty()) {
-      example = cat({counted(of_gpu.size(), "rank"), " of ", step.layout.hosts()[gpu.first], " share ", gpu.second});
+      text = cat({counted(of_gpu.size(), "rank"), " of ", step.layout.hosts()[gpu.first], " share ", gpu.second});
     }
     ranks.insert(ranks.end(), of_gpu.begin(), of_gpu.end());
   }
+  if (ranks.empty()) return {};
   std::sort(ranks.begin(), ranks.end());
-  return ranks;
+  constexpr const char* kWhy = "; NCCL needs a GPU for each rank";
+  if (step.first().may_share_gpus) return warning(cat({text, ", as requested", kWhy}), ranks);
+  return failed(cat({text, kWhy}), ranks, kOneEach);
 }
 
 CheckRow gpus_in_order(const CheckFindings& step) {
@@ -206,20 +210,10 @@ CheckRow gpu_row(const CheckFindings& step) {
   if (!closed.empty()) {
     return failed("these ranks cannot open their own GPU", closed, cat({"srun ", step.first().gpu_hint}));
   }
-  std::string example;
-  const auto shared = sharing(step, example);
-  const bool is_meant = step.first().may_share_gpus;
-  if (!shared.empty() && is_meant) {
-    return warning(cat({example, ", as requested; NCCL needs a GPU for each rank"}), shared);
-  }
-  if (!shared.empty()) {
-    return failed(cat({example, "; NCCL needs a GPU for each rank"}), shared, std::string(kOneEach));
-  }
+  if (auto shared = sharing_row(step); !shared.text.empty()) return shared;
   if (step.first().leaves_gpus) return ok("the program chooses them (--bootstrap-gpu=off)");
   const auto none = step.where([](auto& report) { return report.own_gpu.empty(); });
-  if (!none.empty()) {
-    return failed("fewer GPUs than ranks on a node; these ranks have none", none, std::string(kOneEach));
-  }
+  if (!none.empty()) return failed("fewer GPUs than ranks on a node; these ranks have none", none, kOneEach);
   return gpus_in_order(step);
 }
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
+#include "tools/check/check_table.h"
 
 namespace bootstrap {
 namespace {
@@ -168,10 +168,9 @@ CheckRow network_in_order(const CheckFindings& step) {
   const auto home = layout.place(0).node;
   const auto interfaces = step.variants(
       [&](auto& report) { return layout.place(report.rank).node == home ? std::string() : report.interface; });
-  std::vector<std::string> names;
-  names.reserve(interfaces.size());
-  for (const auto& variant : interfaces) names.push_back(variant.value);
-  if (!names.empty()) text += cat({" (", join(names, " and "), ")"});
+  std::string names;
+  for (const auto& variant : interfaces) names += cat({names.empty() ? " (" : " and ", variant.value});
+  if (!names.empty()) text += cat({names, ")"});
   if (layout.size() > 1) text += cat({", round trip ", time_text(step.range(&CheckReport::round_trip_us).second)});
   return ok(std::move(text));
 }

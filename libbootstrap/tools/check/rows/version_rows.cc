@@ -2,7 +2,7 @@
 // one machine without a step.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
+#include "tools/check/check_table.h"
 
 namespace bootstrap {
 namespace {
