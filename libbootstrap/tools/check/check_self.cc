@@ -9,9 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <optional>
 #include <utility>
 

@@ -14,10 +14,7 @@
 #include <cstring>
 
 #include "comm/exchange.h"
-#include "core/step/rank_layout.h"
-#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/deadline.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_meeting.h"
 

@@ -4,17 +4,13 @@
 
 #include <array>
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
 
 #include "core/step/step_facts.h"
-#include "core/util/environment.h"
-#include "core/util/result.h"
 #include "probe/deadline.h"
 #include "probe/files.h"
-#include "tools/check/check_report.h"
 #include "tools/check/check_table.h"
 
 namespace bootstrap {

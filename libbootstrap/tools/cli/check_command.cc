@@ -25,8 +25,6 @@ namespace bootstrap {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kCannotRun = 126;  // as in shells
-constexpr int kNotFound = 127;
 
 // On a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
 bool has_colours(std::FILE* file) {
@@ -55,10 +53,20 @@ bool print_trouble(const CheckFindings& findings) {
   return false;
 }
 
+std::chrono::seconds timeout_of(const CLI::App& command) {
+  return std::chrono::seconds(parse_unsigned(value_of(command, "--timeout")).value_or(0));
+}
+
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
+  const CommandTimeLimit time_limit("the check", longest_check(session.timeout));
   // The program that follows does not wait for another Python.
   auto self = look_at_self(process_environment(), !session.leaves_exchange);
-  if (!self) return complain_of_rank(self.error(), start);
+  if (!self && self.error().code != ErrorCode::kMissing) return complain(self.error().message);
+  if (!self) {
+    const auto& why = self.error().message;
+    const bool has_way = why.ends_with("with srun");
+    return complain(cat({why, has_way ? ": srun " : "; start it as the tasks of a step: srun ", start}), kUsageError);
+  }
   return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
 }
 
@@ -88,7 +96,7 @@ void preload_library_beside_us() {
 int become(std::vector<std::string> words) {
   const auto arguments = pointers_to(words);
   (void)execvp(arguments.front(), arguments.data());
-  const int status = errno == ENOENT ? kNotFound : kCannotRun;
+  const int status = errno == ENOENT ? 127 : 126;  // as in shells
   return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);
 }
 
@@ -123,14 +131,14 @@ int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
 }
 
 int check_command(const CLI::App& command) {
-  const auto timeout = seconds_of(command, "--timeout");
-  const CommandTimeLimit time_limit("the check", longest_check(timeout));
+  const auto timeout = timeout_of(command);
   const bool as_json = has_flag(command, "--json");
   if (!has_flag(command, "--local")) {
     const auto show = [=](const CheckFindings& findings) { return print_table(judge_step(findings), as_json); };
     return check_step({.timeout = timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
+  const CommandTimeLimit time_limit("the check", longest_check(timeout));
   auto machine = look_at_machine(process_environment());
   machine.plugin.is_expected = !has_flag(command, "--no-plugin");
   return print_table(judge_machine(machine), as_json) ? 0 : kFailed;
@@ -149,14 +157,11 @@ int check_program(const CLI::App& command) {
 }
 
 int run_command(const CLI::App& command) {
-  const auto timeout = seconds_of(command, "--timeout");
+  const auto timeout = timeout_of(command);
   int status = check_program(command);
   if (status != 0) return status;
-  {
-    const CommandTimeLimit time_limit("the check", longest_check(timeout));
-    status = check_step({.timeout = timeout, .leaves_exchange = true, .show = print_trouble},
-                        "slurm-bootstrap run PROGRAM", has_flag(command, "--keep-going"));
-  }
+  status = check_step({.timeout = timeout, .leaves_exchange = true, .show = print_trouble},
+                      "slurm-bootstrap run PROGRAM", has_flag(command, "--keep-going"));
   const auto program = command.remaining();
   if (status == 0 && has_flag(command, "--horovod")) status = join_horovod(program.front(), timeout);
   if (status != 0) return status;

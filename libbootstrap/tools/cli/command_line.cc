@@ -59,13 +59,6 @@ int complain(std::string_view sentence, int status) {
   return status;
 }
 
-int complain_of_rank(const Error& error, std::string_view start) {
-  if (error.code != ErrorCode::kMissing) return complain(error.message);
-  const auto* const before =
-      error.message.ends_with("with srun") ? ": srun " : "; start it as the tasks of a step: srun ";
-  return complain(cat({error.message, before, start}), kUsageError);
-}
-
 std::string own_path() {
   std::array<char, PATH_MAX> target;
   const auto size = ::readlink("/proc/self/exe", target.data(), target.size());
@@ -87,15 +80,15 @@ std::string full_name(const CLI::App& command) {
   return parent == nullptr ? command.get_name() : cat({parent->get_name(), " ", command.get_name()});
 }
 
-std::string HelpText::make_help(const CLI::App* command, std::string /*name*/, CLI::AppFormatMode /*mode*/) const {
+std::string help_text(const CLI::App& command) {
   std::string out;
-  auto usage = cat({"Usage: ", full_name(*command), " "});
+  auto usage = cat({"Usage: ", full_name(command), " "});
   const auto column = usage.size();
-  append_wrapped(out, std::move(usage), column, synopsis(*command));
+  append_wrapped(out, std::move(usage), column, synopsis(command));
   for (auto& character : out) character = character == kHardBlank ? ' ' : character;
   out += "\n";
-  append_wrapped(out, "", 0, command->get_description());
-  const auto subcommands = command->get_subcommands({});
+  append_wrapped(out, "", 0, command.get_description());
+  const auto subcommands = command.get_subcommands({});
   if (!subcommands.empty()) out += "\nCommands:\n";
   for (const auto* const subcommand : subcommands) {
     const auto about = subcommand->get_description();
@@ -104,18 +97,17 @@ std::string HelpText::make_help(const CLI::App* command, std::string /*name*/, C
   out += "\nOptions:\n";
   // Those that every command has come first in CLI11's list.
   for (const bool is_of_every : {false, true}) {
-    for (const auto* const option : command->get_options()) {
+    for (const auto* const option : command.get_options()) {
       if (option->get_positional() || is_of_every_command(*option) != is_of_every) continue;
       append_entry(out, name_of(*option), option->get_description());
     }
   }
-  return cat({out, "\n", command->get_footer()});
+  return cat({out, "\n", command.get_footer()});
 }
 
 CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
                       const char* about, const char* footer) {
   auto* const command = app.add_subcommand(name, about);
-  command->set_help_flag("-h,--help", "Print this help and exit");
   command->set_version_flag("--version", own_version(), "Print the version and exit");
   command->footer(footer);
   command->callback([command, run, &status] { status = run(*command); });
@@ -139,10 +131,6 @@ void add_number(CLI::App& command, const char* name, const char* type, std::uint
 }
 
 std::string value_of(const CLI::App& command, const char* option) { return command[option]->as<std::string>(); }
-
-std::chrono::seconds seconds_of(const CLI::App& command, const char* option) {
-  return std::chrono::seconds(parse_unsigned(value_of(command, option)).value_or(0));
-}
 
 bool has_flag(const CLI::App& command, const char* flag) { return value_of(command, flag) == "true"; }
 

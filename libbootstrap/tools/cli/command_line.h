@@ -3,13 +3,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/util/result.h"
 
 namespace bootstrap {
 
@@ -24,14 +21,11 @@ void add_where(CLI::App& app, int& status);
 void add_supervise(CLI::App& app, int& status);
 void add_near(CLI::App& app, int& status);
 
-// The looking step's process on a node, which `status` starts.
-bool is_node_look(int count, const char* const* words);
-int become_node_look(int count, const char* const* words);
+// On a node, in the looking step that `status` starts; `words` are from there.
+int become_node_look(const std::vector<std::string>& words);
 
 // Prints it on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);
-// The same in a process that is no rank. Outside a step it adds how to `start` the command, and returns kUsageError.
-int complain_of_rank(const Error& error, std::string_view start);
 
 // `run` finds its options in the command, and returns the exit status.
 CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
@@ -42,7 +36,6 @@ void add_number(CLI::App& command, const char* name, const char* type, std::uint
                 const std::string& help, const char* value = "");
 
 std::string value_of(const CLI::App& command, const char* option);
-std::chrono::seconds seconds_of(const CLI::App& command, const char* option);
 bool has_flag(const CLI::App& command, const char* flag);
 
 std::string own_path();
@@ -53,9 +46,6 @@ std::string full_name(const CLI::App& command);  // "slurm-bootstrap check"
 
 // 80 columns, the same parts for the command and for each subcommand. Options come from the command itself, so that
 // none is missing; examples and exit statuses are the footer of the command.
-class HelpText : public CLI::FormatterBase {
- public:
-  std::string make_help(const CLI::App* command, std::string name, CLI::AppFormatMode mode) const override;
-};
+std::string help_text(const CLI::App& command);
 
 }  // namespace bootstrap

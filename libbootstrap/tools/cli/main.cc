@@ -1,9 +1,7 @@
 // slurm-bootstrap: the command line. What each subcommand does is in a file of its own.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdio>
 #include <exception>
-#include <memory>
 
 #include "bootstrap/bootstrap.h"
 #include "comm/helper/helper_main.h"
@@ -14,7 +12,7 @@ namespace bootstrap {
 namespace {
 
 void add_commands(CLI::App& app, int& status) {
-  app.formatter(std::make_shared<HelpText>());
+  app.formatter_fn([](auto* command, auto&&...) { return help_text(*command); });
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.require_subcommand(0, 1);
   app.set_help_flag("-h,--help", "Print this help and exit");
@@ -79,7 +77,8 @@ int run(int count, char** arguments) {
 int main(int count, char** arguments) {
   if (bootstrap::is_helper(count, arguments)) bootstrap::serve_as_helper();
   try {
-    if (bootstrap::is_node_look(count, arguments)) return bootstrap::become_node_look(count, arguments);
+    const bool is_node_look = count == 8 && std::string_view(arguments[1]) == "look-at-node";
+    if (is_node_look) return bootstrap::become_node_look({arguments + 2, arguments + count});
     return bootstrap::run(count, arguments);
   } catch (const std::exception& exception) {
     return bootstrap::complain(exception.what());
