@@ -151,15 +151,10 @@ seconds longest_check(seconds timeout) {
   return 2 * timeout + kTravel + 2 * (kExchange + kExchangeExcess) + 3 * kTravel + seconds(1);
 }
 
-CommandTimeLimit::CommandTimeLimit(const char* command, seconds limit) {
+void limit_time(const char* command, seconds limit) {
   limited_command = command;
   (void)::signal(SIGALRM, end_process);
   (void)::alarm(static_cast<unsigned>(limit.count()));
-}
-
-CommandTimeLimit::~CommandTimeLimit() {
-  (void)::alarm(0);
-  (void)::signal(SIGALRM, SIG_DFL);
 }
 
 }  // namespace bootstrap

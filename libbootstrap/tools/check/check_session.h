@@ -63,12 +63,8 @@ bool run_check(CheckSelf self, const CheckSession& session);
 // Longer than any rank may take by its deadlines.
 std::chrono::seconds longest_check(std::chrono::seconds timeout);
 
-// Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in. One at a time in a process.
-struct CommandTimeLimit {
-  CommandTimeLimit(const char* command, std::chrono::seconds limit);  // "the check"; the text is kept, not copied
-  CommandTimeLimit(const CommandTimeLimit&) = delete;
-  CommandTimeLimit& operator=(const CommandTimeLimit&) = delete;
-  ~CommandTimeLimit();  // a program that this process becomes would inherit the alarm
-};
+// Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in, until alarm(0). `command`:
+// "the check"; the text is kept, not copied.
+void limit_time(const char* command, std::chrono::seconds limit);
 
 }  // namespace bootstrap

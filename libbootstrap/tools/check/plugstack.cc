@@ -188,14 +188,13 @@ class Reader {
 };
 
 // The value of `Key=value` or `Key = value` in a text of such lines, with any case of the key.
-std::string value_of(std::string_view text, std::string_view key) {
+std::string value_of(std::string_view text, const char* key) {
   std::string found;
   for (const auto line : split(text, '\n')) {
     const auto content = line.substr(0, line.find('#'));
     const auto equals = content.find('=');
-    const auto name = trim(content.substr(0, std::min(equals, content.size())));
-    if (equals == std::string_view::npos || name.size() != key.size()) continue;
-    if (::strncasecmp(name.data(), key.data(), key.size()) != 0) continue;
+    const std::string name(trim(content.substr(0, equals)));
+    if (equals == std::string_view::npos || ::strcasecmp(name.c_str(), key) != 0) continue;
     const auto value = trim(content.substr(equals + 1));
     if (value != "(null)") found = value.substr(0, value.find(' '));
   }

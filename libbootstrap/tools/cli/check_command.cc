@@ -58,7 +58,7 @@ std::chrono::seconds timeout_of(const CLI::App& command) {
 }
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
-  const CommandTimeLimit time_limit("the check", longest_check(session.timeout));
+  limit_time("the check", longest_check(session.timeout));
   // The program that follows does not wait for another Python.
   auto self = look_at_self(process_environment(), !session.leaves_exchange);
   if (!self && self.error().code != ErrorCode::kMissing) return complain(self.error().message);
@@ -67,7 +67,9 @@ int check_step(const CheckSession& session, const char* start, bool keep_going =
     const bool has_way = why.ends_with("with srun");
     return complain(cat({why, has_way ? ": srun " : "; start it as the tasks of a step: srun ", start}), kUsageError);
   }
-  return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
+  const bool is_well = run_check(std::move(*self), session);
+  (void)::alarm(0);  // the program that this process becomes would inherit it
+  return is_well || keep_going ? 0 : kFailed;
 }
 
 // In pip's wheel.
@@ -100,12 +102,6 @@ int become(std::vector<std::string> words) {
   return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);
 }
 
-// The Python that has the program's Horovod: "python3.11", "/opt/venv/bin/python", else that of PATH.
-std::string python_of_program(const std::string& program) {
-  const auto name = std::string_view(program).substr(program.rfind('/') + 1);
-  return name.starts_with("python") ? program : "python3";
-}
-
 // Python joins the world, as slurm_bootstrap.horovod() does, and prints the variables. The library comes with this
 // command, or is installed.
 int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
@@ -113,7 +109,9 @@ int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
   const auto timeout = std::max(of_ranks, std::chrono::seconds(60));
   auto library = library_beside_us();
   if (::access(library.c_str(), R_OK) != 0) library = "libbootstrap.so.0";
-  const auto python = python_of_program(program);
+  // It has the program's Horovod: "python3.11", "/opt/venv/bin/python", else that of PATH.
+  const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
+  const auto python = is_python ? program : std::string("python3");
   const auto joining = start_program(
       {python, "-c", kHorovodScript, library, std::to_string(::getpid()), std::to_string(timeout.count())});
   const auto answer = answer_of(joining, Deadline::clock::now() + timeout + std::chrono::seconds(5));
@@ -138,7 +136,7 @@ int check_command(const CLI::App& command) {
     return check_step({.timeout = timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
-  const CommandTimeLimit time_limit("the check", longest_check(timeout));
+  limit_time("the check", longest_check(timeout));
   auto machine = look_at_machine(process_environment());
   machine.plugin.is_expected = !has_flag(command, "--no-plugin");
   return print_table(judge_machine(machine), as_json) ? 0 : kFailed;
@@ -200,7 +198,7 @@ int show_near(const CLI::App& command) {
     return 0;
   }
   self->report.near = *row;
-  const CommandTimeLimit time_limit("the table", longest_check(std::chrono::seconds(10)));
+  limit_time("the table", longest_check(std::chrono::seconds(10)));
   return run_check(std::move(*self), {.leaves_exchange = true, .show = print_near_of_ranks}) ? 0 : kFailed;
 }
 

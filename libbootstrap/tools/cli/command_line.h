@@ -13,13 +13,8 @@ namespace bootstrap {
 inline constexpr int kUsageError = 2;
 
 // Each adds a subcommand that sets the exit status when it has run.
-void add_explain(CLI::App& app, int& status);
-void add_check(CLI::App& app, int& status);
-void add_run(CLI::App& app, int& status);
-void add_status(CLI::App& app, int& status);
-void add_where(CLI::App& app, int& status);
-void add_supervise(CLI::App& app, int& status);
-void add_near(CLI::App& app, int& status);
+using CommandAdder = void(CLI::App& app, int& status);
+CommandAdder add_explain, add_check, add_run, add_status, add_where, add_supervise, add_near;
 
 // On a node, in the looking step that `status` starts; `words` are from there.
 int become_node_look(const std::vector<std::string>& words);

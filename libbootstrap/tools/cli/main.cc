@@ -24,13 +24,9 @@ void add_commands(CLI::App& app, int& status) {
       "\n"
       "Exit status: 0 for success, 1 for a failure, 2 for a wrong command line.\n"
       "`slurm-bootstrap COMMAND --help` and `man slurm-bootstrap` say more.\n");
-  add_explain(app, status);
-  add_check(app, status);
-  add_run(app, status);
-  add_status(app, status);
-  add_where(app, status);
-  add_supervise(app, status);
-  add_near(app, status);
+  for (auto* const add : {add_explain, add_check, add_run, add_status, add_where, add_supervise, add_near}) {
+    add(app, status);
+  }
 }
 
 // Without the "--" between the options of a command that starts a program and the program, which CLI11 2.1 does not

@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -86,10 +85,9 @@ CpuSet around(hwloc_topology_t topology, hwloc_obj_t device) {
 }
 
 // By PCI codes and IDs: VGA and 3D controllers are 0300 and 0302, other display controllers 0380.
-std::optional<GpuVendor> gpu_vendor(unsigned vendor, unsigned kind) {
-  if (vendor == 0x10de && kind >> 8 == 0x03) return GpuVendor::kNvidia;
-  if (kind != 0x0380 || (vendor != 0x1002 && vendor != 0x8086)) return std::nullopt;
-  return vendor == 0x1002 ? GpuVendor::kAmd : GpuVendor::kIntel;
+bool is_gpu(unsigned vendor, unsigned kind) {
+  if (vendor == 0x10de) return kind >> 8 == 0x03;                   // NVIDIA
+  return kind == 0x0380 && (vendor == 0x1002 || vendor == 0x8086);  // AMD, Intel
 }
 
 // Those of a file: of this machine read_gpus knows more.
@@ -98,9 +96,8 @@ std::vector<Gpu> gpus_of_file(hwloc_topology_t topology) {
   std::vector<Gpu> gpus;
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
-    const auto vendor = gpu_vendor(pci.vendor_id, pci.class_id);
-    if (!vendor) continue;
-    auto& gpu = gpus.emplace_back(Gpu{.vendor = *vendor});
+    if (!is_gpu(pci.vendor_id, pci.class_id)) continue;
+    auto& gpu = gpus.emplace_back();
     gpu.pci = cat({to_hex(pci.domain, 4), ":", to_hex(pci.bus, 2), ":", to_hex(pci.dev, 2), ".", to_hex(pci.func)});
     gpu.near = around(topology, device);
     const auto nodes = nodes_of(topology, gpu.near);
