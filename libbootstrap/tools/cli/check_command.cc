@@ -142,7 +142,7 @@ int check_command(const CLI::App& command) {
   return print_table(judge_machine(machine), as_json) ? 0 : kFailed;
 }
 
-// The program is what stands behind the options that CLI11 knows.
+// The program follows the options that CLI11 knows.
 int check_program(const CLI::App& command) {
   const auto program = command.remaining();
   if (!program.empty() && !program.front().starts_with('-')) return 0;
