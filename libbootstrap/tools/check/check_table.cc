@@ -46,6 +46,10 @@ std::vector<Rank> odd_ranks(const std::vector<Variant>& variants) {
   return ranks;
 }
 
+bool has(const std::vector<std::string>& list, std::string_view item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
 void append_row(CheckTable& table, std::string_view name, CheckRow row) {
   row.name = name;
   if (!row.text.empty()) table.rows.push_back(std::move(row));

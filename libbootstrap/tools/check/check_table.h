@@ -99,6 +99,8 @@ std::vector<Rank> odd_ranks(const std::vector<Variant>& variants);
 // Returns all ranks on the nodes of these ranks.
 std::vector<Rank> on_same_nodes(const CheckFindings& step, const std::vector<Rank>& ranks);
 
+bool has(const std::vector<std::string>& list, std::string_view item);
+
 // Rows without their names.
 inline CheckRow ok(std::string text) { return {CheckResult::kOk, std::move(text)}; }
 inline CheckRow absent(std::string text) { return {CheckResult::kAbsent, std::move(text)}; }

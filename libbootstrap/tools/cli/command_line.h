@@ -1,4 +1,4 @@
-// The subcommands of slurm-bootstrap, and what they have in common: messages, options, and the text of --help.
+// The subcommands of slurm-bootstrap, and what they have in common: messages and options.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,11 +36,5 @@ bool has_flag(const CLI::App& command, const char* flag);
 std::string own_path();
 // For execvp(3): as long as the words are there.
 std::vector<char*> pointers_to(std::vector<std::string>& words);
-std::string own_version();                       // "slurm-bootstrap 0.1.0"
-std::string full_name(const CLI::App& command);  // "slurm-bootstrap check"
-
-// 80 columns, the same parts for the command and for each subcommand. Options come from the command itself, so that
-// none is missing; examples and exit statuses are the footer of the command.
-std::string help_text(const CLI::App& command);
 
 }  // namespace bootstrap

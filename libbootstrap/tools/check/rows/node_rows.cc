@@ -32,10 +32,6 @@ bool has_nvidia(const CheckFindings& step) {
   return step.any([](auto& report) { return report.has_gpus && report.is_nvidia; });
 }
 
-bool has(const std::vector<std::string>& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
 // The row of a library that only some ranks have.
 CheckRow partly(const CheckFindings& step, const Variant& version, std::vector<Rank> without) {
   auto text = cat({version.value, " on some ranks, missing on ", counted(without.size(), "rank")});

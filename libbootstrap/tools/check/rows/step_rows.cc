@@ -65,12 +65,8 @@ CheckRow unset_row(const CheckFindings& step) {
                 "plugstack.conf behind that of spank_bootstrap.so");
 }
 
-bool has_changed(const CheckReport& report, std::string_view name) {
-  return std::find(report.changed.begin(), report.changed.end(), name) != report.changed.end();
-}
-
 bool is_moved(const CheckReport& report) {
-  return has_changed(report, "MASTER_ADDR") || has_changed(report, "MASTER_PORT");
+  return has(report.changed, "MASTER_ADDR") || has(report.changed, "MASTER_PORT");
 }
 
 // Ranks have to differ as their tasks do. Of all else a step may work with another value, if it is one for all tasks.
@@ -79,7 +75,7 @@ CheckRow changed_row(const CheckFindings& step) {
   if (changed.empty()) return {};
   const auto differs = [&](auto& report) { return !plans_as(report, step.first()); };
   const auto is_wrong = [&](auto& report) {
-    return has_changed(report, "RANK") || has_changed(report, "WORLD_SIZE") ||
+    return has(report.changed, "RANK") || has(report.changed, "WORLD_SIZE") ||
            (is_moved(report) && (report.port == 0 || step.any(differs)));
   };
   const auto names = step.variants([](auto& report) { return join(report.changed, ", "); });
