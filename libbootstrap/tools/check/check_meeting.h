@@ -42,7 +42,9 @@ struct CheckConnection {
 // and outside of the ranges from which the plugin and Linux choose ports.
 std::uint16_t side_port(const StepId& id);
 
-std::int64_t wall_clock_us();
+inline std::int64_t wall_clock_us() {
+  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
+}
 
 // Connects to MASTER_ADDR:MASTER_PORT of the report, or to the side port of `host`, on which rank 0 runs, and adds to
 // the report how that went. Tries again until the deadline, since rank 0 may start later. The error is the reason

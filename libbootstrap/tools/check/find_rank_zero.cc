@@ -132,11 +132,6 @@ std::optional<CheckConnection> try_name(CheckReport& report, const std::string& 
 
 }  // namespace
 
-std::int64_t wall_clock_us() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-}
-
 bool CheckConnection::send(std::string_view line, Deadline deadline) const {
   const auto text = cat({line, "\n"});
   for (auto rest = std::string_view(text); !rest.empty();) {

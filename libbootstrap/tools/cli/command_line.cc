@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <exception>
 
-#include "bootstrap/bootstrap.h"
 #include "comm/helper/helper_main.h"
 #include "core/util/text.h"
 
