@@ -125,7 +125,8 @@ class Reader {
       complain(place, "loads the plugin again, and its arguments are ignored; remove this line");
       return;
     }
-    own_place_ = cat({place.substr(0, place.size() - 2), ", the line of ", kFile, "; ", kByName});
+    own_place_ = cat({place.substr(0, place.size() - 2), ", the line of ", kFile,
+                      "; in a folder of *.conf files their names decide the order"});
     for (const auto& line : before_us_) found_.troubles.push_back(cat({line, own_place_}));
     found_.path = in_folders(words[1], found_.plugin_dir);
     words.erase(words.begin() + 1);
@@ -180,7 +181,6 @@ class Reader {
   }
 
   static constexpr std::size_t kMostTroubles = 8;
-  static constexpr std::string_view kByName = "in a folder of *.conf files their names decide the order";
   LocalPlugin& found_;
   unsigned lines_ = 0;  // that load the plugin
   std::string own_place_;

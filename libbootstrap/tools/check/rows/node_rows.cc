@@ -132,8 +132,7 @@ CheckRow shm_row(const CheckFindings& step) {
 CheckRow locked_memory_row(const CheckFindings& step) {
   const auto least = step.range(&CheckReport::locked_memory).first;
   const auto text = least == UINT64_MAX ? std::string("no limit") : cat({"limit ", amount(least)});
-  const auto with_rdma = step.where([](auto& report) { return report.rdma_devices > 0; });
-  if (with_rdma.empty()) return ok(cat({text, "; there is no RDMA device"}));
+  if (!step.any(&CheckReport::rdma_devices)) return ok(cat({text, "; there is no RDMA device"}));
   auto limited = step.where([](auto& report) { return report.rdma_devices > 0 && report.locked_memory != UINT64_MAX; });
   if (limited.empty()) return ok(text);
   return warning(cat({text, "; RDMA needs to lock more"}), std::move(limited),

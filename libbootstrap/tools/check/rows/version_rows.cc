@@ -113,8 +113,8 @@ CheckRow framework_row(const CheckFindings& step) {
   });
   if (variants.empty()) return absent({});
   const auto without = step.where([](auto& report) { return !report.python.empty() && report.frameworks.empty(); });
-  if (variants.size() == 1 && without.empty()) return ok(variants.front().value);
   if (variants.size() == 1) {
+    if (without.empty()) return ok(variants.front().value);
     return warning(cat({variants.front().value, "; these nodes have none of them"}), on_same_nodes(step, without));
   }
   return warning(describe_variants(variants, "node"), on_same_nodes(step, odd_ranks(variants)),
