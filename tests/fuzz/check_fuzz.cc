@@ -15,7 +15,7 @@ void check_rows(const CheckReport& report) {
   findings.layout = *layout;
   findings.reports = {report, report};
   for (Rank rank = 0; rank < 2; ++rank) findings.reports[rank]->rank = rank;
-  for (const auto& table : {judge_step(findings), judge_machine({report, {}})}) {
+  for (const auto& table : {judge_step(findings), judge_machine(findings)}) {
     for (const char byte : table_text(table) + table_json(table)) {
       check(byte == '\n' || (byte >= 0x20 && byte <= 0x7e), "a table moves no cursor, whatever was reported");
     }

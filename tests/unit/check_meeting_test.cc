@@ -58,9 +58,9 @@ std::string why_not_found(int patience) {
 }
 
 CheckConnection connected() {
-  CheckConnection connection{connect_to(resolve("127.0.0.1", kPort, in(1000)).value().front(), in(1000))};
-  EXPECT_TRUE(connection.socket.is_open());
-  return connection;
+  TestSocket socket(Family::kIpv4);
+  EXPECT_EQ(socket.connect("127.0.0.1", kPort), 0);
+  return {Descriptor(socket.release())};
 }
 
 std::string hello(Rank rank, const std::string& tag = kTag, std::string_view version = kVersion) {
@@ -164,7 +164,7 @@ TEST(CheckServer, OtherLinesAreRejected) {
     std::vector<CheckConnection> connections;
     for (const auto& lines : strange) connections.push_back(sent(lines));
     connections.push_back(connected());
-    EXPECT_TRUE(send_all(connections.back().socket, std::string(kMaxLine + 1, 'x'), in(1000)));
+    EXPECT_GT(::send(connections.back().socket.get(), std::string(kMaxLine + 1, 'x').data(), kMaxLine + 1, 0), 0);
     zero.server.gather_reports(in(300));
     for (const auto& connection : connections) EXPECT_TRUE(is_closed(connection));
     for (const auto& one : zero.findings.reports) EXPECT_FALSE(one);
@@ -276,21 +276,17 @@ TEST(CheckClient, WaitsForARankZeroThatStartsLater) {
 TEST(CheckClient, OtherServersAreNotRankZero) {
   in_own_network([] {
     EXPECT_EQ(why_not_found(400), "Connection refused (127.0.0.1)");
-    const auto server = listen_on(kPort, true);
-    ASSERT_TRUE(server.is_open());
+    const auto server = TestSocket::listener(Family::kDual, "::", kPort);
     for (const auto& noise :
          {std::string(), std::string(65536, 'x'), std::string("clock 13.0.0 1\n"), cat({"clock ", kTag, " now\n"})}) {
       std::atomic<bool> is_over = false;
       std::thread endless([&] {
-        while (!is_over) {
-          const Descriptor client(::accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-          if (client.is_open()) (void)::send(client.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
-          std::this_thread::sleep_for(milliseconds(5));
-        }
+        while (!is_over) (void)server.accept().send(noise.data(), noise.size());
       });
       EXPECT_EQ(why_not_found(1500),
                 "it accepts connections but does not answer as rank 0 of this step does (127.0.0.1)");
       is_over = true;
+      (void)connected();
       endless.join();
     }
   });

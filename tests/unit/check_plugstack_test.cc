@@ -43,12 +43,12 @@ class Folder : public testing::Test {
 
   // The table's rows by name.
   CheckRow local_row(std::string_view text, std::string_view name, const std::string& slurm = "23.11.4") {
-    MachineFindings machine;
-    machine.report = *good_step().reports[0];
-    machine.report.slurm = slurm;
-    machine.report.plugin = machine.report.plugin_slurm = {};
-    machine.report.sees_plugstack = false;
-    machine.plugin = look_at_plugin({.plugstack = write("plugstack.conf", text), .plugin_dir = {}});
+    auto machine = good_step(1, 1);
+    auto& report = *machine.reports[0];
+    report.slurm = slurm;
+    report.plugin = report.plugin_slurm = {};
+    report.sees_plugstack = false;
+    machine.plugin = look_at_plugin({.plugstack = write("plugstack.conf", text)});
     for (auto& row : judge_machine(machine).rows) {
       if (row.name == name) return row;
     }
@@ -113,10 +113,10 @@ TEST_F(PlugstackFile, APluginOnTheWrongSideOfOursIsNamedWithBothLines) {
 }
 
 TEST_F(PlugstackFile, AMissingFileIsEmptyAndOneThatOthersCanWriteIsUnsafe) {
-  EXPECT_TRUE(look_at_plugin({.plugstack = cat({path_, "/none.conf"}), .plugin_dir = {}}).troubles.empty());
+  EXPECT_TRUE(look_at_plugin({.plugstack = cat({path_, "/none.conf"})}).troubles.empty());
   const auto file = write("plugstack.conf", "optional /lib/spank_bootstrap.so\n");
   (void)::chmod(file.c_str(), 0666);
-  const auto found = look_at_plugin({.plugstack = file, .plugin_dir = {}});
+  const auto found = look_at_plugin({.plugstack = file});
   ASSERT_EQ(found.troubles.size(), 1U);
   EXPECT_NE(found.troubles[0].find("chmod go-w"), std::string::npos);
 }
@@ -144,7 +144,7 @@ TEST_F(PlugstackFile, AFileWithoutAnEndIsNotReadToItsEnd) {
   ASSERT_EQ(files.troubles.size(), 1U);
   EXPECT_NE(files.troubles[0].find("/dev/zero is larger than 8 MiB"), std::string::npos);
   EXPECT_EQ(look_at_plugin(files).troubles, files.troubles);
-  EXPECT_EQ(look_at_plugin({.plugstack = "/dev/zero", .plugin_dir = {}}).troubles[0], files.troubles[0]);
+  EXPECT_EQ(look_at_plugin({.plugstack = "/dev/zero"}).troubles[0], files.troubles[0]);
 
   const auto fifo = cat({path_, "/fifo"});
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -197,16 +197,15 @@ TEST_F(PlugstackFile, TheTableOfAMachineNamesTheFault) {
 }
 
 TEST(CheckTable, OfOneMachineNeedsNoStep) {
-  MachineFindings machine;
-  machine.report = *good_step().reports[0];
+  auto machine = good_step(1, 1);
   const auto good = judge_machine(machine);
   EXPECT_EQ(good.worst(), CheckResult::kOk);
-  EXPECT_NE(table_text(good).find("GPUs           ok         2, all can be opened"), std::string::npos);
-  machine.report.closed_gpus = {"/dev/nvidia7"};
-  machine.report.host = "n[1-3]\x1b";  // any name of a machine
-  machine.report.rank = 3;
+  EXPECT_NE(table_text(good).find("GPUs           ok         1, all can be opened"), std::string::npos);
+  machine.reports[0]->closed_gpus = {"/dev/nvidia7"};
+  machine.reports[0]->host = "n[1-3]\x1b";  // any name of a machine
   EXPECT_EQ(judge_machine(machine).worst(), CheckResult::kWarning);
-  EXPECT_EQ(judge_machine(MachineFindings()).worst(), CheckResult::kWarning);  // no /dev/shm
+  machine.reports[0] = CheckReport();
+  EXPECT_EQ(judge_machine(machine).worst(), CheckResult::kWarning);  // no /dev/shm
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(CheckSelf, FindsValuesThatAreNotTheOnesThatWereSet) {
 
 TEST(CheckSelf, FailsOutsideOfAStep) {
   EXPECT_EQ(error_of(look_at_self(Environment())).code, ErrorCode::kMissing);
-  EXPECT_FALSE(look_at_machine(Environment()).report.host.empty());
+  EXPECT_FALSE(look_at_machine(Environment()).first().host.empty());
 }
 
 TEST(PythonFrameworks, AreReadFromWhatTheScriptPrints) {

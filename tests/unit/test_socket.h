@@ -40,6 +40,7 @@ class TestSocket {
   }
 
   bool is_open() const { return descriptor_ >= 0; }
+  int release() { return std::exchange(descriptor_, -1); }
 
   void reuse_address() const {
     const int on = 1;

@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "core/step/step_id.h"
-#include "core/util/text.h"
-#include "tools/check/check_socket.h"
+#include "probe/deadline.h"
+#include "probe/files.h"
 #include "tools/check/check_table.h"
 
 namespace bootstrap {
+
+inline constexpr std::size_t kMaxLine = 20480;
 
 // Lines over TCP. Any process can connect, so a rank first names the step and itself, and rank 0 the step:
 //   hello TAG RANK VERSION   from a rank, several times; rank 0 answers: clock TAG MICROSECONDS
@@ -28,14 +30,21 @@ struct CheckConnection {
   Descriptor socket;
   std::string received = {};  // behind the last line
 
-  bool send(std::string_view line, Deadline deadline) const { return send_all(socket, cat({line, "\n"}), deadline); }
-  // Nothing if the other side has ended the connection, the line is too long, or the deadline has passed.
-  std::optional<std::string> receive(Deadline deadline) { return receive_line(socket, received, deadline); }
+  bool send(std::string_view line, Deadline deadline) const;
+  // False if the other side has ended the connection, or the line is too long.
+  bool read_some();
+  std::optional<std::string> take_line();  // the first whole one that was read
+  // Nothing where read_some() is false, or the deadline has passed.
+  std::optional<std::string> receive(Deadline deadline);
 };
 
 // The port of rank 0's host for reports of ranks that cannot reach MASTER_PORT. Computed, so that all ranks know it,
 // and outside of the ranges from which the plugin and Linux choose ports.
 std::uint16_t side_port(const StepId& id);
+
+inline std::int64_t wall_clock_us() {
+  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
+}
 
 // Connects to MASTER_ADDR:MASTER_PORT of the report, or to the side port of `host`, on which rank 0 runs, and adds to
 // the report how that went. Tries again until the deadline, since rank 0 may start later. The error is the reason
@@ -80,7 +89,7 @@ class CheckServer {
   void serve(Deadline deadline, const std::function<bool()>& is_done);
   void accept_from(const Descriptor& listener);
   bool read_from(Client& client);
-  bool take(Client& client, const std::string& line);
+  bool take(Client& client, std::string_view line);
   bool take_report(Client& client, std::string_view record);
 
   CheckFindings& findings_;

@@ -9,9 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -220,26 +218,17 @@ void add_plugin(CheckReport& report, const LocalPlugin& found) {
       found.path.empty() ? cat({"no line of ", found.plugstack, " loads spank_bootstrap.so"}) : found.trouble;
 }
 
-// What bootstrap_version() returns: 10203 is "1.2.3".
-std::string version_text(int version) {
-  return cat(
-      {std::to_string(version / 10000), ".", std::to_string(version / 100 % 100), ".", std::to_string(version % 100)});
-}
-
 // Where it is not preloaded, its constructor does nothing, and RTLD_LOCAL keeps its names from this program.
 void add_library(CheckReport& report) {
   void* const library = ::dlopen("libbootstrap.so.0", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return;
-  const auto version = reinterpret_cast<int (*)()>(::dlsym(library, "bootstrap_version"));
-  if (version != nullptr) report.library = version_text(version());
+  int (*version)() = nullptr;  // 10203 is "1.2.3", as in NCCL
+  if (find_symbol(library, "bootstrap_version", version)) report.library = nccl::version_text(version());
 }
 
 // They run while this process looks at other things.
-std::vector<Descriptor> start_programs() {
-  std::vector<Descriptor> programs;
-  programs.push_back(start_program({"python3", "-c", kFrameworksScript}));
-  programs.push_back(start_program({"scontrol", "--version"}));
-  return programs;
+Programs start_programs() {
+  return {start_program({"python3", "-c", kFrameworksScript}), start_program({"scontrol", "--version"})};
 }
 
 }  // namespace
@@ -254,13 +243,12 @@ void add_frameworks(CheckReport& report, std::string_view text) {
   report.python_nccl_path = begin[3];
 }
 
-void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline) {
-  if (programs.empty()) return;
+void add_answers(CheckReport& report, const Programs& programs, Deadline deadline) {
   add_frameworks(report, answer_of(programs.front(), deadline));
   // "slurm-wlm 22.05.8"
-  const auto version = answer_of(programs.back(), deadline);
+  const auto answer = answer_of(programs.back(), deadline);
+  const auto version = split(answer, '\n').front();
   report.slurm = version.substr(version.rfind(' ') + 1);
-  report.slurm = report.slurm.substr(0, report.slurm.find('\n'));
 }
 
 Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs) {
@@ -290,10 +278,11 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
   return self;
 }
 
-MachineFindings look_at_machine(const Environment& environment) {
-  MachineFindings findings;
-  auto& report = findings.report;
+CheckFindings look_at_machine(const Environment& environment) {
   const auto programs = start_programs();
+  CheckFindings findings;
+  if (auto layout = Layout::make({{{"localhost"}, {1}, {0}}})) findings.layout = std::move(*layout);
+  auto& report = findings.reports.emplace_back(CheckReport()).value();
   auto files = find_slurm_files(environment);
   findings.plugin = look_at_plugin(files);
   const auto& path = findings.plugin.path;

@@ -5,17 +5,18 @@
 // step, PMI-1 cannot name the missing ranks, and before an MPI program there may be no exchange at all.
 #include "tools/check/check_session.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
+#include <cstring>
 
 #include "comm/exchange.h"
-#include "core/step/rank_layout.h"
-#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "probe/deadline.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_meeting.h"
-#include "tools/check/command_time_limit.h"
 
 namespace bootstrap {
 namespace {
@@ -31,6 +32,18 @@ constexpr milliseconds kParting(500);
 constexpr milliseconds kTravelTimeOfTable(300);
 constexpr const char* kWell = "verdict 0";
 
+// What the process may hang in, for the sentence.
+std::atomic<const char*> limited_command = "the command";
+std::atomic<const char*> activity = "its start";
+
+void end_process(int /*signal*/) {
+  for (const char* const part : {"bootstrap: ", limited_command.load(),
+                                 " did not end within its deadlines; it hangs in ", activity.load(), "\n"}) {
+    (void)!::write(STDERR_FILENO, part, std::strlen(part));
+  }
+  ::_exit(1);
+}
+
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
 
 void complain(const CheckSelf& self, std::string_view sentence) {
@@ -45,15 +58,10 @@ void try_exchange(CheckSelf& self) {
   const auto neighbour = static_cast<Rank>((report.rank + 1) % layout.size());
   const auto begin = Deadline::clock::now();
   const auto exchange = make_exchange(self.facts.id, layout, report.rank, process_environment());
-  Allgather round;
-  round.purpose = "check";
-  round.value = std::to_string(report.rank);
-  round.read = {neighbour};
-  round.deadline = in(kExchange);
-  const auto result = exchange->run(round);
-  const auto took = std::chrono::duration_cast<std::chrono::microseconds>(Deadline::clock::now() - begin);
+  const auto result = exchange->run(
+      {.purpose = "check", .value = std::to_string(report.rank), .read = {neighbour}, .deadline = in(kExchange)});
   report.has_exchanged = true;
-  report.exchange_us = static_cast<std::uint64_t>(took.count());
+  report.exchange_us = static_cast<std::uint64_t>((Deadline::clock::now() - begin) / std::chrono::microseconds(1));
   report.lacks_exchange = !result && result.error().code == ErrorCode::kMissing;
   if (!result) {
     report.exchange_trouble = result.error().message;
@@ -81,9 +89,7 @@ void judge(CheckServer& server, CheckFindings& findings, const CheckReport& own,
     server.gather_exchanges(in(kExchange + kExchangeExcess + kTravel));
   }
   if (!findings.reports[0]) (findings.reports[0] = own)->reach = Reach::kUnreachable;
-  const auto table = judge_step(findings);
-  const bool is_well = !session.judges || table.worst() != CheckResult::kFailed;
-  session.show(table, findings);
+  const bool is_well = session.show(findings);
   if (!is_well) sleep_for(kTravelTimeOfTable);
   server.send_verdict(is_well ? kWell : "verdict 1", in(kParting));
 }
@@ -92,7 +98,7 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
   auto& report = self.report;
   // Rank 0 need not know the name of its host.
   const auto host = report.rank == 0 ? std::string("127.0.0.1") : self.facts.layout.host_of(0);
-  CommandTimeLimit::now("connecting to rank 0");
+  activity = "connecting to rank 0";
   auto rank_zero = find_rank_zero(report, self.facts.id, host, in(session.timeout));
   if (!rank_zero) {
     complain(self, cat({"this rank, on ", report.host, ", cannot reach rank 0 at ", report.address, ":",
@@ -108,12 +114,12 @@ bool report_to_rank_zero(CheckSelf& self, const CheckSession& session) {
   };
   // Half of the time: the report has to arrive before rank 0 ends its wait.
   add_answers(report, self.programs, in(std::min(milliseconds(session.timeout) / 2, kTimeOfPrograms)));
-  CommandTimeLimit::now("waiting for rank 0");
+  activity = "waiting for rank 0";
   auto answer = ask(session.timeout + kTravel);
   if (answer == "exchange") {
-    CommandTimeLimit::now("the exchange");
+    activity = "the exchange";
     try_exchange(self);
-    CommandTimeLimit::now("waiting for the verdict of rank 0");
+    activity = "waiting for the verdict of rank 0";
     answer = ask(kExchange + kExchangeExcess + kTravel);
   }
   if (!answer) complain(self, "rank 0 ended before it sent the result of the check");
@@ -142,6 +148,12 @@ bool run_check(CheckSelf self, const CheckSession& session) {
 // The first rank waits twice as long: rank 0 may start at the last moment, and then waits for the others.
 seconds longest_check(seconds timeout) {
   return 2 * timeout + kTravel + 2 * (kExchange + kExchangeExcess) + 3 * kTravel + seconds(1);
+}
+
+void limit_time(const char* command, seconds limit) {
+  limited_command = command;
+  (void)::signal(SIGALRM, end_process);
+  (void)::alarm(static_cast<unsigned>(limit.count()));
 }
 
 }  // namespace bootstrap

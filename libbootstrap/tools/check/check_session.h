@@ -2,30 +2,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
 
 #include "core/step/step_facts.h"
-#include "core/util/environment.h"
-#include "core/util/result.h"
 #include "probe/deadline.h"
 #include "probe/files.h"
-#include "tools/check/check_report.h"
 #include "tools/check/check_table.h"
 
 namespace bootstrap {
 
+// Python, for its frameworks, and scontrol, for Slurm's version; neither where they are not asked.
+using Programs = std::array<Descriptor, 2>;
+
 struct CheckSelf {
   StepFacts facts;
-  CheckReport report;                // all but the way to rank 0
-  std::vector<Descriptor> programs;  // that are asked: see add_answers()
+  CheckReport report;  // all but the way to rank 0
+  Programs programs;
 };
 
-// Errors: kMissing when this process is no task of a step. With `asks_programs`: starts python3, for its frameworks,
-// and scontrol, for Slurm's version.
+// Errors: kMissing when this process is no task of a step.
 Result<CheckSelf> look_at_self(const Environment& environment, bool asks_programs = true);
 
 // Starts a program of PATH, whose answer can be read from the descriptor, and which ends with this process. Never with
@@ -40,29 +39,32 @@ std::string answer_of(const Descriptor& program, Deadline deadline);
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
 // What the programs, if any, have answered by then.
-void add_answers(CheckReport& report, const std::vector<Descriptor>& programs, Deadline deadline);
+void add_answers(CheckReport& report, const Programs& programs, Deadline deadline);
 
 // From what frameworks.py prints.
 void add_frameworks(CheckReport& report, std::string_view text);
 
-// Without a step.
-MachineFindings look_at_machine(const Environment& environment);
+// Without a step: this machine is the one rank.
+CheckFindings look_at_machine(const Environment& environment);
 
 struct CheckSession {
   std::chrono::seconds timeout{10};  // for all ranks to answer
   // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
   // opened where a program follows.
   bool leaves_exchange = false;
-  bool judges = true;  // else all is well where the ranks meet
-  // On rank 0 alone, in a thread, before any rank receives the verdict.
-  std::function<void(const CheckTable&, const CheckFindings&)> show;
+  // Whether all is well. Called on rank 0 alone, in a thread, before any rank receives the verdict.
+  std::function<bool(const CheckFindings&)> show;
 };
 
-// True if nothing failed; the same on all ranks that rank 0 reaches. A rank that cannot reach rank 0 prints one
+// True if all is well; the same on all ranks that rank 0 reaches. A rank that cannot reach rank 0 prints one
 // sentence on standard error. Returns within longest_check(timeout).
 bool run_check(CheckSelf self, const CheckSession& session);
 
 // Longer than any rank may take by its deadlines.
 std::chrono::seconds longest_check(std::chrono::seconds timeout);
+
+// Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in, until alarm(0). `command`:
+// "the check"; the text is kept, not copied.
+void limit_time(const char* command, std::chrono::seconds limit);
 
 }  // namespace bootstrap

@@ -6,13 +6,9 @@
 #include <array>
 #include <set>
 
-#include "core/step/rank_layout.h"
-#include "core/step/step_id.h"
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
 
 namespace bootstrap {
-namespace check {
 namespace {
 
 constexpr std::size_t kMaxVariantsShown = 3;
@@ -25,25 +21,6 @@ std::string tenths(std::uint64_t value) {
 
 }  // namespace
 
-Survey::Survey(const CheckFindings& findings) : findings_(findings) {
-  for (const auto& report : findings.reports) {
-    if (report) reports_.push_back(&*report);
-  }
-}
-
-std::vector<Variant> Survey::tally(const std::vector<std::string>& values) const {
-  std::vector<Variant> found;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i].empty()) continue;
-    auto same = std::find_if(found.begin(), found.end(), [&](const Variant& one) { return one.value == values[i]; });
-    if (same == found.end()) same = found.insert(found.end(), {values[i], {}});
-    same->ranks.push_back(reports_[i]->rank);
-  }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Variant& one, const Variant& other) { return one.ranks.size() > other.ranks.size(); });
-  return found;
-}
-
 std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun) {
   std::string text;
   const auto shown = std::min(variants.size(), kMaxVariantsShown);
@@ -54,11 +31,10 @@ std::string describe_variants(const std::vector<Variant>& variants, std::string_
   return cat({text, variants.front().value, " on the ", variants.front().ranks.size() == 1 ? "other" : "others"});
 }
 
-std::vector<Rank> on_same_nodes(const Survey& survey, const std::vector<Rank>& ranks) {
+std::vector<Rank> on_same_nodes(const CheckFindings& step, const std::vector<Rank>& ranks) {
   std::set<std::uint32_t> nodes;
-  for (const auto rank : ranks) nodes.insert(survey.layout().place(rank).node);
-  return survey.where(
-      [&](const CheckReport& report) { return nodes.contains(survey.layout().place(report.rank).node); });
+  for (const auto rank : ranks) nodes.insert(step.layout.place(rank).node);
+  return step.where([&](auto& report) { return nodes.contains(step.layout.place(report.rank).node); });
 }
 
 std::vector<Rank> odd_ranks(const std::vector<Variant>& variants) {
@@ -70,16 +46,8 @@ std::vector<Rank> odd_ranks(const std::vector<Variant>& variants) {
   return ranks;
 }
 
-CheckRow ok(std::string text) { return {{}, CheckResult::kOk, std::move(text), {}, {}}; }
-CheckRow absent(std::string text) { return {{}, CheckResult::kAbsent, std::move(text), {}, {}}; }
-CheckRow skipped(std::string text) { return {{}, CheckResult::kSkipped, std::move(text), {}, {}}; }
-
-CheckRow warning(std::string text, std::vector<Rank> ranks, std::string hint) {
-  return {{}, CheckResult::kWarning, std::move(text), std::move(ranks), std::move(hint)};
-}
-
-CheckRow failed(std::string text, std::vector<Rank> ranks, std::string hint) {
-  return {{}, CheckResult::kFailed, std::move(text), std::move(ranks), std::move(hint)};
+bool has(const std::vector<std::string>& list, std::string_view item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
 }
 
 void append_row(CheckTable& table, std::string_view name, CheckRow row) {
@@ -87,7 +55,7 @@ void append_row(CheckTable& table, std::string_view name, CheckRow row) {
   if (!row.text.empty()) table.rows.push_back(std::move(row));
 }
 
-std::string milliseconds(std::uint64_t microseconds) {
+std::string time_text(std::uint64_t microseconds) {
   if (microseconds >= 1'000'000) return tenths(microseconds / 100'000) + " s";
   if (microseconds >= 1000) return tenths(microseconds / 100) + " ms";
   const auto hundredths = std::max<std::uint64_t>(microseconds / 10, 1);
@@ -99,8 +67,6 @@ std::string amount(std::uint64_t bytes) {
   return mebibytes < 10240 ? cat({std::to_string(mebibytes), " MiB"}) : cat({std::to_string(mebibytes >> 10), " GiB"});
 }
 
-}  // namespace check
-
 std::vector<Rank> missing_ranks(const CheckFindings& findings) {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < findings.reports.size(); ++rank) {
@@ -109,35 +75,60 @@ std::vector<Rank> missing_ranks(const CheckFindings& findings) {
   return ranks;
 }
 
-CheckTable judge_step(const CheckFindings& findings) {
-  using check::append_row;
-  const check::Survey survey(findings);
-  CheckTable table;
-  table.id = findings.id;
-  table.host = survey.first().host;
-  table.layout = findings.layout;
-  table.title = cat({step_name(findings.id), ": ", counted(findings.layout.size(), "rank"), " on ",
-                     counted(findings.layout.node_count(), "node")});
-  if (!survey.first().address.empty()) {
-    table.title += cat({", rendezvous at ", survey.first().address, ":", std::to_string(survey.first().port)});
+std::vector<Rank> CheckFindings::where(const std::function<bool(const CheckReport&)>& holds) const {
+  std::vector<Rank> ranks;
+  for (const auto& report : reports) {
+    if (report && holds(*report)) ranks.push_back(report->rank);
   }
-  append_row(table, "versions", version_row(survey));
-  append_row(table, "plan", plan_row(survey));
-  append_row(table, "ranks", ranks_row(survey));
-  append_row(table, "network", network_row(survey));
-  append_row(table, "port", port_row(survey));
-  append_row(table, "clocks", clock_row(survey));
-  append_row(table, "exchange", exchange_row(survey));
-  append_row(table, "frameworks", framework_row(survey));
-  append_row(table, "NCCL", nccl_row(survey));
-  append_row(table, "CUDA", driver_row(survey));
-  append_row(table, "GPUs", gpu_row(survey));
-  append_row(table, "GPU peers", peer_row(survey));
-  append_row(table, "CPUs", cpu_row(survey));
-  append_row(table, "GPU places", near_row(survey));
-  append_row(table, "/dev/shm", shm_row(survey));
-  append_row(table, "locked memory", locked_memory_row(survey));
-  append_row(table, "system", system_row(survey));
+  return ranks;
+}
+
+std::vector<Variant> CheckFindings::variants(const std::function<std::string(const CheckReport&)>& text_of) const {
+  std::vector<Variant> found;
+  for (const auto& report : reports) {
+    auto value = report ? text_of(*report) : std::string();
+    if (value.empty()) continue;
+    auto same = std::find_if(found.begin(), found.end(), [&](const Variant& one) { return one.value == value; });
+    if (same == found.end()) same = found.insert(found.end(), {std::move(value), {}});
+    same->ranks.push_back(report->rank);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Variant& one, const Variant& other) { return one.ranks.size() > other.ranks.size(); });
+  return found;
+}
+
+std::pair<std::uint64_t, std::uint64_t> CheckFindings::range(
+    const std::function<std::uint64_t(const CheckReport&)>& number_of) const {
+  std::pair<std::uint64_t, std::uint64_t> found{UINT64_MAX, 0};
+  for (const auto& report : reports) {
+    if (report) found = {std::min(found.first, number_of(*report)), std::max(found.second, number_of(*report))};
+  }
+  return found;
+}
+
+CheckTable judge_step(const CheckFindings& step) {
+  const auto& first = step.first();
+  auto title = cat({step_name(step.id), ": ", counted(step.layout.size(), "rank"), " on ",
+                    counted(step.layout.node_count(), "node")});
+  if (!first.address.empty()) title += cat({", rendezvous at ", first.address, ":", std::to_string(first.port)});
+  CheckTable table{std::move(title), step.id, first.host, step.layout};
+  append_row(table, "versions", version_row(step));
+  append_row(table, "plan", plan_row(step));
+  append_row(table, "ranks", ranks_row(step));
+  append_row(table, "network", network_row(step));
+  append_row(table, "port", port_row(step));
+  append_row(table, "clocks", clock_row(step));
+  append_row(table, "exchange", exchange_row(step));
+  append_row(table, "frameworks", framework_row(step));
+  append_row(table, "NCCL", nccl_row(step));
+  append_row(table, "CUDA", driver_row(step));
+  append_row(table, "GPUs", gpu_row(step));
+  append_row(table, "GPU peers", peer_row(step));
+  append_row(table, "CPUs", cpu_row(step));
+  append_row(table, "GPU places", near_row(step));
+  append_row(table, "/dev/shm", shm_row(step));
+  append_row(table, "locked memory", locked_memory_row(step));
+  append_row(table, "system", system_row(step));
   return table;
 }
 

@@ -5,13 +5,11 @@
 #include "tools/check/plugstack.h"
 
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <glob.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -33,22 +31,6 @@ constexpr std::string_view kMark = "slurm-bootstrap plugin ";
 constexpr std::string_view kMarkOfSlurm = " for Slurm ";
 constexpr std::size_t kMostOfPlugin = 8 << 20;  // what is loaded comes first, and debug information after it
 constexpr std::size_t kMostOfConfig = 8 << 20;  // of a slurm.conf that names each node of a large cluster: 1 MiB
-
-// Plugins whose place counts, by the name of the file. Slurm calls each hook of all plugins in the order of the lines,
-// and our variables are set in task_init.
-struct OrderRule {
-  const char* pattern;  // fnmatch(3)
-  bool is_before_us;
-  std::string_view why;
-};
-constexpr std::string_view kStartsItself =
-    "starts the program in its own task_init, so that a plugin behind it sets nothing";
-constexpr std::array<OrderRule, 3> kOrder{{
-    // pyxis_slurmstepd.c: the first task of the node exports its environment, and each task imports it.
-    {"*pyxis*", true, "gives all tasks of a node the environment of one of them, with its RANK"},
-    {"*singularity*", false, kStartsItself},  // GSI's slurm-singularity-exec calls execvpe()
-    {"*apptainer*", false, kStartsItself},    // the same plugin under the new name of the program
-}};
 
 std::vector<std::string> words_of(std::string_view line) {
   std::istringstream stream{std::string(line.substr(0, line.find('#')))};
@@ -92,7 +74,7 @@ std::string read_config(const std::string& path, std::vector<std::string>& troub
 
 class Reader {
  public:
-  Reader(LocalPlugin& found, std::string folders) : found_(found), folders_(std::move(folders)) {}
+  explicit Reader(LocalPlugin& found) : found_(found) {}
 
   void read(const std::string& path, int depth) {
     const auto before = lines_;
@@ -122,13 +104,19 @@ class Reader {
     }
   }
 
-  // `place`: of the line of another plugin. One that stands before our line is kept until our line is found.
+  // Slurm calls each hook of all plugins in the order of the lines, and our variables are set in task_init. A plugin
+  // that stands before our line is kept until our line is found.
   void compare_order(const std::string& place, const std::string& plugin) {
-    for (const auto& rule : kOrder) {
-      if (::fnmatch(rule.pattern, name_of(plugin).c_str(), 0) != 0) continue;
-      const auto line = cat({place, plugin, " ", rule.why, "; "});
-      if (lines_ == 0 && !rule.is_before_us && before_us_.size() < kMostTroubles) before_us_.push_back(line);
-      if (lines_ > 0 && rule.is_before_us) complain(line, cat({"move this line before ", own_place_}));
+    const auto has = [name = name_of(plugin)](const char* part) { return name.find(part) != std::string::npos; };
+    // pyxis_slurmstepd.c: the first task of the node exports its environment, and each task imports it.
+    if (lines_ > 0 && has("pyxis")) {
+      complain(place, cat({plugin, " gives all tasks of a node the environment of one of them, with its RANK; ",
+                           "move this line before ", own_place_}));
+    }
+    // GSI's slurm-singularity-exec calls execvpe(); the same plugin has the new name of the program, too.
+    if (lines_ == 0 && before_us_.size() < kMostTroubles && (has("singularity") || has("apptainer"))) {
+      before_us_.push_back(cat({place, plugin, " starts the program in its own task_init, so that a plugin behind it ",
+                                "sets nothing; move this line behind "}));
     }
   }
 
@@ -137,9 +125,10 @@ class Reader {
       complain(place, "loads the plugin again, and its arguments are ignored; remove this line");
       return;
     }
-    own_place_ = cat({place.substr(0, place.size() - 2), ", the line of ", kFile, "; ", kByName});
-    for (const auto& line : before_us_) found_.troubles.push_back(cat({line, "move this line behind ", own_place_}));
-    found_.path = in_folders(words[1], folders_);
+    own_place_ = cat({place.substr(0, place.size() - 2), ", the line of ", kFile,
+                      "; in a folder of *.conf files their names decide the order"});
+    for (const auto& line : before_us_) found_.troubles.push_back(cat({line, own_place_}));
+    found_.path = in_folders(words[1], found_.plugin_dir);
     words.erase(words.begin() + 1);
     found_.line = cat({place, join(words, " ")});
     Settings settings;
@@ -192,23 +181,20 @@ class Reader {
   }
 
   static constexpr std::size_t kMostTroubles = 8;
-  static constexpr std::string_view kByName = "in a folder of *.conf files their names decide the order";
   LocalPlugin& found_;
-  std::string folders_;
   unsigned lines_ = 0;  // that load the plugin
   std::string own_place_;
   std::vector<std::string> before_us_;  // sentences about plugins that belong behind our line
 };
 
 // The value of `Key=value` or `Key = value` in a text of such lines, with any case of the key.
-std::string value_of(std::string_view text, std::string_view key) {
+std::string value_of(std::string_view text, const char* key) {
   std::string found;
   for (const auto line : split(text, '\n')) {
     const auto content = line.substr(0, line.find('#'));
     const auto equals = content.find('=');
-    const auto name = trim(content.substr(0, std::min(equals, content.size())));
-    if (equals == std::string_view::npos || name.size() != key.size()) continue;
-    if (::strncasecmp(name.data(), key.data(), key.size()) != 0) continue;
+    const std::string name(trim(content.substr(0, equals)));
+    if (equals == std::string_view::npos || ::strcasecmp(name.c_str(), key) != 0) continue;
     const auto value = trim(content.substr(equals + 1));
     if (value != "(null)") found = value.substr(0, value.find(' '));
   }
@@ -216,7 +202,7 @@ std::string value_of(std::string_view text, std::string_view key) {
 }
 
 // `place`: of slurm.conf; may be empty.
-SlurmFiles files_of(std::string_view config, const std::string& place) {
+LocalPlugin files_of(std::string_view config, const std::string& place) {
   auto plugstack = value_of(config, "PlugStackConfig");
   if (plugstack.empty() && !place.empty()) plugstack = cat({folder_of(place), "/plugstack.conf"});
   return {.plugstack = std::move(plugstack), .plugin_dir = value_of(config, "PluginDir")};
@@ -224,7 +210,7 @@ SlurmFiles files_of(std::string_view config, const std::string& place) {
 
 }  // namespace
 
-SlurmFiles find_slurm_files(const Environment& environment, const std::string& root) {
+LocalPlugin find_slurm_files(const Environment& environment, const std::string& root) {
   std::vector<std::string> places{std::string(environment.get("SLURM_CONF").value_or(""))};
   for (const auto* const folder : {"/etc/slurm", "/run/slurm/conf", "/usr/local/etc", "/etc/slurm-llnl"}) {
     places.push_back(cat({root, folder, "/slurm.conf"}));
@@ -237,13 +223,10 @@ SlurmFiles find_slurm_files(const Environment& environment, const std::string& r
   return files;
 }
 
-SlurmFiles read_slurm_config(const std::string& text) { return files_of(text, value_of(text, "SLURM_CONF")); }
+LocalPlugin read_slurm_config(const std::string& text) { return files_of(text, value_of(text, "SLURM_CONF")); }
 
-LocalPlugin look_at_plugin(const SlurmFiles& files) {
-  LocalPlugin found;
-  found.plugstack = files.plugstack;
-  found.troubles = files.troubles;
-  if (!files.plugstack.empty()) Reader(found, files.plugin_dir).read(files.plugstack, 0);
+LocalPlugin look_at_plugin(LocalPlugin found) {
+  if (!found.plugstack.empty()) Reader(found).read(std::string(found.plugstack), 0);
   return found;
 }
 

@@ -10,39 +10,35 @@
 
 namespace bootstrap {
 
-// Where Slurm's own files are on this machine.
-struct SlurmFiles {
-  std::string plugstack;                   // empty: no slurm.conf was found
-  std::string plugin_dir;                  // folders for plugins without a path, separated by colons; may be empty
-  std::vector<std::string> troubles = {};  // with slurm.conf
+// The plugin on one machine.
+struct LocalPlugin {
+  // Where Slurm's own files are.
+  std::string plugstack = {};              // empty: no slurm.conf was found
+  std::string plugin_dir = {};             // folders for plugins without a path, separated by colons; may be empty
+  std::vector<std::string> troubles = {};  // of files and arguments: "/etc/slurm/plugstack.conf:3: ..."
+
+  std::string line = {};  // that loads the plugin: "/etc/slurm/plugstack.conf:3: optional when=always"
+  std::vector<std::string> unmatched = {};  // includes that find no file: "/etc/slurm/plugstack.conf:1: include ..."
+  std::string path = {};     // of the plugin, or the word of the line if no folder has it; empty: no line loads it
+  std::string version = {};  // "0.1.0"; empty: see the trouble
+  std::string slurm = {};    // the Slurm that it was built for: "22.05.8"
+  std::string trouble = {};  // why Slurm does not load it, or should not
+
+  bool is_expected = true;  // this host is meant to load it
 };
 
-// From SLURM_CONF, or the usual places. `root` is put before every path: for tests.
-SlurmFiles find_slurm_files(const Environment& environment, const std::string& root = "");
+// Finds Slurm's files: from SLURM_CONF, or the usual places. `root` is put before every path: for tests.
+LocalPlugin find_slurm_files(const Environment& environment, const std::string& root = "");
 
 // Where Slurm may look for plugins, if neither slurm.conf nor slurmctld names it.
 inline constexpr std::string_view kUsualPluginDirs =
     "/usr/lib/x86_64-linux-gnu/slurm-wlm:/usr/lib/aarch64-linux-gnu/slurm-wlm:/usr/lib/x86_64-linux-gnu/slurm:"
     "/usr/lib/aarch64-linux-gnu/slurm:/usr/lib64/slurm:/usr/lib/slurm:/usr/local/lib/slurm:/opt/slurm/lib/slurm";
 
-// What `scontrol show config` prints, where no slurm.conf was found, or one without PluginDir.
-SlurmFiles read_slurm_config(const std::string& text);
+// The same from what `scontrol show config` prints, where no slurm.conf was found, or one without PluginDir.
+LocalPlugin read_slurm_config(const std::string& text);
 
-// The plugin on one machine.
-struct LocalPlugin {
-  std::string plugstack;               // the file; empty: no slurm.conf was found
-  std::string line;                    // that loads the plugin: "/etc/slurm/plugstack.conf:3: optional when=always"
-  std::vector<std::string> troubles;   // of the files and arguments: "/etc/slurm/plugstack.conf:3: ..."
-  std::vector<std::string> unmatched;  // includes that find no file: "/etc/slurm/plugstack.conf:1: include ..."
-
-  std::string path;     // of the plugin, or the word of the line if no folder has it; empty: no line loads it
-  std::string version;  // "0.1.0"; empty: see the trouble
-  std::string slurm;    // the Slurm that it was built for: "22.05.8"
-  std::string trouble;  // why Slurm does not load it, or should not
-
-  bool is_expected = true;  // this host is meant to load it
-};
-
-LocalPlugin look_at_plugin(const SlurmFiles& files);
+// Reads plugstack.conf and the file of the plugin.
+LocalPlugin look_at_plugin(LocalPlugin found);
 
 }  // namespace bootstrap

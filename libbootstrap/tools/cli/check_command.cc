@@ -18,7 +18,6 @@
 #include "core/util/text.h"
 #include "probe/read_environment.h"
 #include "tools/check/check_session.h"
-#include "tools/check/command_time_limit.h"
 #include "tools/cli/command_line.h"
 #include "tools/horovod_script.h"
 
@@ -26,8 +25,6 @@ namespace bootstrap {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kCannotRun = 126;  // as in shells
-constexpr int kNotFound = 127;
 
 // On a terminal, unless NO_COLOR is set (no-color.org) or the terminal has no colours.
 bool has_colours(std::FILE* file) {
@@ -37,30 +34,56 @@ bool has_colours(std::FILE* file) {
          std::string_view(terminal) != "dumb";
 }
 
-void print(const CheckTable& table, bool as_json) {
-  (void)std::fputs((as_json ? table_json(table) : table_text(table, has_colours(stdout))).c_str(), stdout);
+void print(const std::string& text) {
+  (void)std::fputs(text.c_str(), stdout);
   (void)std::fflush(stdout);
 }
 
+// Returns whether nothing failed.
+bool print_table(const CheckTable& table, bool as_json) {
+  print(as_json ? table_json(table) : table_text(table, has_colours(stdout)));
+  return table.worst() != CheckResult::kFailed;
+}
+
 // Standard output is the program's.
-void print_trouble(const CheckTable& table, const CheckFindings&) {
-  if (table.worst() == CheckResult::kFailed) (void)std::fputs(table_text(table, has_colours(stderr)).c_str(), stderr);
+bool print_trouble(const CheckFindings& findings) {
+  const auto table = judge_step(findings);
+  if (table.worst() != CheckResult::kFailed) return true;
+  (void)std::fputs(table_text(table, has_colours(stderr)).c_str(), stderr);
+  return false;
+}
+
+std::chrono::seconds timeout_of(const CLI::App& command) {
+  return std::chrono::seconds(parse_unsigned(value_of(command, "--timeout")).value_or(0));
 }
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
+  limit_time("the check", longest_check(session.timeout));
   // The program that follows does not wait for another Python.
   auto self = look_at_self(process_environment(), !session.leaves_exchange);
-  if (!self) return complain_of_rank(self.error(), start);
-  return run_check(std::move(*self), session) || keep_going ? 0 : kFailed;
+  if (!self && self.error().code != ErrorCode::kMissing) return complain(self.error().message);
+  if (!self) {
+    const auto& why = self.error().message;
+    const bool has_way = why.ends_with("with srun");
+    return complain(cat({why, has_way ? ": srun " : "; start it as the tasks of a step: srun ", start}), kUsageError);
+  }
+  const bool is_well = run_check(std::move(*self), session);
+  (void)::alarm(0);  // the program that this process becomes would inherit it
+  return is_well || keep_going ? 0 : kFailed;
 }
 
-// In pip's wheel the library is beside this program, and `run` preloads it in place of the plugin.
+// In pip's wheel.
+std::string library_beside_us() {
+  const auto path = own_path();
+  return cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
+}
+
+// In place of the plugin.
 void preload_library_beside_us() {
   const auto environment = process_environment();
   const auto id = read_step_id(environment);
   const bool is_set_up = id && environment.get(kStepTagVariable) == step_tag(*id);
-  const auto path = own_path();
-  const auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
+  const auto library = library_beside_us();
   if (is_set_up || ::access(library.c_str(), R_OK) != 0) return;
   if (library.find_first_of(" :") != std::string::npos) {
     (void)complain(cat({"cannot preload ", library,
@@ -75,14 +98,8 @@ void preload_library_beside_us() {
 int become(std::vector<std::string> words) {
   const auto arguments = pointers_to(words);
   (void)execvp(arguments.front(), arguments.data());
-  const int status = errno == ENOENT ? kNotFound : kCannotRun;
+  const int status = errno == ENOENT ? 127 : 126;  // as in shells
   return complain(cat({"cannot run ", arguments.front(), ": ", std::strerror(errno)}), status);
-}
-
-// The Python that has the program's Horovod: "python3.11", "/opt/venv/bin/python", else that of PATH.
-std::string python_of_program(const std::string& program) {
-  const auto name = std::string_view(program).substr(program.rfind('/') + 1);
-  return name.starts_with("python") ? program : "python3";
 }
 
 // Python joins the world, as slurm_bootstrap.horovod() does, and prints the variables. The library comes with this
@@ -90,10 +107,11 @@ std::string python_of_program(const std::string& program) {
 int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
   // Python and Horovod are loaded first.
   const auto timeout = std::max(of_ranks, std::chrono::seconds(60));
-  const auto path = own_path();
-  auto library = cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
+  auto library = library_beside_us();
   if (::access(library.c_str(), R_OK) != 0) library = "libbootstrap.so.0";
-  const auto python = python_of_program(program);
+  // It has the program's Horovod: "python3.11", "/opt/venv/bin/python", else that of PATH.
+  const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
+  const auto python = is_python ? program : std::string("python3");
   const auto joining = start_program(
       {python, "-c", kHorovodScript, library, std::to_string(::getpid()), std::to_string(timeout.count())});
   const auto answer = answer_of(joining, Deadline::clock::now() + timeout + std::chrono::seconds(5));
@@ -111,21 +129,20 @@ int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
 }
 
 int check_command(const CLI::App& command) {
-  const auto timeout = seconds_of(command, "--timeout");
-  const CommandTimeLimit time_limit("the check", longest_check(timeout));
-  const auto show = [&](const CheckTable& table, const CheckFindings&) { print(table, has_flag(command, "--json")); };
+  const auto timeout = timeout_of(command);
+  const bool as_json = has_flag(command, "--json");
   if (!has_flag(command, "--local")) {
+    const auto show = [=](const CheckFindings& findings) { return print_table(judge_step(findings), as_json); };
     return check_step({.timeout = timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
+  limit_time("the check", longest_check(timeout));
   auto machine = look_at_machine(process_environment());
   machine.plugin.is_expected = !has_flag(command, "--no-plugin");
-  const auto table = judge_machine(machine);
-  show(table, {});
-  return table.worst() == CheckResult::kFailed ? kFailed : 0;
+  return print_table(judge_machine(machine), as_json) ? 0 : kFailed;
 }
 
-// The program is what stands behind the options that CLI11 knows.
+// The program follows the options that CLI11 knows.
 int check_program(const CLI::App& command) {
   const auto program = command.remaining();
   if (!program.empty() && !program.front().starts_with('-')) return 0;
@@ -138,14 +155,11 @@ int check_program(const CLI::App& command) {
 }
 
 int run_command(const CLI::App& command) {
-  const auto timeout = seconds_of(command, "--timeout");
+  const auto timeout = timeout_of(command);
   int status = check_program(command);
   if (status != 0) return status;
-  {
-    const CommandTimeLimit time_limit("the check", longest_check(timeout));
-    status = check_step({.timeout = timeout, .leaves_exchange = true, .show = print_trouble},
-                        "slurm-bootstrap run PROGRAM", has_flag(command, "--keep-going"));
-  }
+  status = check_step({.timeout = timeout, .leaves_exchange = true, .show = print_trouble},
+                      "slurm-bootstrap run PROGRAM", has_flag(command, "--keep-going"));
   const auto program = command.remaining();
   if (status == 0 && has_flag(command, "--horovod")) status = join_horovod(program.front(), timeout);
   if (status != 0) return status;
@@ -160,67 +174,53 @@ std::vector<std::string> near_words(const CLI::App& command, const char* mode) {
   return {cat({own_path(), "-near"}), mode, letters, value_of(command, "--topology"), value_of(command, "--tasks")};
 }
 
-void print_near(const std::vector<NearRow>& rows, const std::vector<std::string>& names, std::size_t missing) {
-  auto text = near_table(rows, names);
-  if (missing != 0) text += cat({counted(missing, "rank"), " sent no answer within 10 s\n"});
-  (void)std::fputs(text.c_str(), stdout);
-  (void)std::fflush(stdout);
-}
-
-void print_near_of_ranks(const CheckTable& /*table*/, const CheckFindings& findings) {
+bool print_near_of_ranks(const CheckFindings& findings) {
   std::vector<NearRow> rows;
   std::vector<std::string> names;
   for (const auto& report : findings.reports) {
     if (report) rows.push_back(report->near), names.push_back(cat({std::to_string(report->rank), " ", report->host}));
   }
-  print_near(rows, names, missing_ranks(findings).size());
+  const auto missing = missing_ranks(findings).size();
+  print(cat({near_table(rows, names), missing == 0 ? "" : counted(missing, "rank") + " sent no answer within 10 s\n"}));
+  return true;  // the ranks have met
 }
 
 // The rows of ranks travel as the reports of a check. A process that is no rank of its own prints its row.
 int show_near(const CLI::App& command) {
-  const auto topology = value_of(command, "--topology");
-  const bool is_file = !topology.empty();
-  const auto answer = start_program(near_words(command, is_file ? "rows" : "row"));
-  const auto text = answer_of(answer, Deadline::clock::now() + kTimeOfPrograms);
+  const auto answer = answer_of(start_program(near_words(command, "row")), Deadline::clock::now() + kTimeOfPrograms);
+  const auto row = read_record<NearRow>(split(answer, '\n').front());
+  if (!row) return complain("hwloc cannot read this machine");
   const auto environment = process_environment();
-  const auto of_mpirun = environment.get("OMPI_COMM_WORLD_RANK").value_or("0");
-  std::vector<NearRow> rows;
-  std::vector<std::string> names;
-  for (const auto line : split(text, '\n')) {
-    names.push_back(is_file ? std::to_string(rows.size()) : std::string(environment.get("RANK").value_or(of_mpirun)));
-    if (const auto row = read_record<NearRow>(line)) rows.push_back(*row);
-  }
-  if (rows.empty()) return complain(cat({"hwloc cannot read ", is_file ? topology : "this machine"}));
   auto self = look_at_self(environment, false);
-  if (is_file || !self || environment.has("TORCHELASTIC_RUN_ID")) return print_near(rows, names, 0), 0;
-  self->report.near = rows.front();
-  const CommandTimeLimit time_limit("the table", longest_check(std::chrono::seconds(10)));
-  const CheckSession session{.leaves_exchange = true, .judges = false, .show = print_near_of_ranks};
-  return run_check(std::move(*self), session) ? 0 : kFailed;
+  if (!self || environment.has("TORCHELASTIC_RUN_ID")) {
+    const auto of_mpirun = environment.get("OMPI_COMM_WORLD_RANK").value_or("0");
+    print(near_table({*row}, {std::string(environment.get("RANK").value_or(of_mpirun))}));
+    return 0;
+  }
+  self->report.near = *row;
+  limit_time("the table", longest_check(std::chrono::seconds(10)));
+  return run_check(std::move(*self), {.leaves_exchange = true, .show = print_near_of_ranks}) ? 0 : kFailed;
 }
 
 int near_command(const CLI::App& command) {
   const auto program = command.remaining();
-  const bool shows = has_flag(command, "--show") || !value_of(command, "--topology").empty();
+  const bool is_file = !value_of(command, "--topology").empty();
+  const bool shows = has_flag(command, "--show") || is_file;
   if (shows && !program.empty()) {
     return complain("near --show and --topology print a table and start no program; leave one of them out",
                     kUsageError);
   }
   const int status = shows ? 0 : check_program(command);
   if (status != 0) return status;
-  auto words = near_words(command, "bind");
+  auto words = near_words(command, is_file ? "table" : "bind");
   if (::access(words.front().c_str(), X_OK) != 0) {
     return complain(cat({"near needs ", words.front(),
                          ", which is not there: install the package "
                          "slurm-bootstrap-near, or build with libhwloc-dev (RPM: hwloc-devel)"}));
   }
-  if (shows) return show_near(command);
+  if (shows && !is_file) return show_near(command);
   words.insert(words.end(), program.begin(), program.end());
   return become(std::move(words));
-}
-
-void add_timeout(CLI::App& command) {
-  add_number(command, "--timeout", "SECONDS", 1, 3600, "Wait this long for all ranks (default 10)", "10");
 }
 
 }  // namespace
@@ -239,7 +239,7 @@ void add_check(CLI::App& app, int& status) {
       "  1  something failed\n"
       "  2  the command line is wrong, or this process is not a task of a step\n");
   add_flag(*command, "--json", "Print JSON instead of the table");
-  add_timeout(*command);
+  add_number(*command, "--timeout", "SECONDS", 1, 3600, "Wait this long for all ranks (default 10)", "10");
   auto* const local =
       add_flag(*command, "--local", "Check this machine only: plugstack.conf, the plugin, libraries, GPUs, memory");
   add_flag(*command, "--no-plugin", "This machine is not meant to load the plugin")->needs(local);
@@ -265,7 +265,7 @@ void add_run(CLI::App& app, int& status) {
   add_flag(*command, "--keep-going", "Start the program even if the check fails");
   add_flag(*command, "--horovod",
            "Make the ranks one Horovod world over Gloo first; the Python of PROGRAM needs Horovod");
-  add_timeout(*command);
+  add_number(*command, "--timeout", "SECONDS", 1, 3600, "Wait this long for all ranks (default 10)", "10");
 }
 
 void add_near(CLI::App& app, int& status) {

@@ -1,37 +1,26 @@
-// The subcommands of slurm-bootstrap, and what they have in common: messages, options, and the text of --help.
+// The subcommands of slurm-bootstrap, and what they have in common: messages and options.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "core/util/result.h"
 
 namespace bootstrap {
 
 inline constexpr int kUsageError = 2;
 
 // Each adds a subcommand that sets the exit status when it has run.
-void add_explain(CLI::App& app, int& status);
-void add_check(CLI::App& app, int& status);
-void add_run(CLI::App& app, int& status);
-void add_status(CLI::App& app, int& status);
-void add_where(CLI::App& app, int& status);
-void add_supervise(CLI::App& app, int& status);
-void add_near(CLI::App& app, int& status);
+using CommandAdder = void(CLI::App& app, int& status);
+CommandAdder add_explain, add_check, add_run, add_status, add_where, add_supervise, add_near;
 
-// The looking step's process on a node, which `status` starts.
-bool is_node_look(int count, const char* const* words);
-int become_node_look(int count, const char* const* words);
+// On a node, in the looking step that `status` starts; `words` are from there.
+int become_node_look(const std::vector<std::string>& words);
 
 // Prints it on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);
-// The same in a process that is no rank. Outside a step it adds how to `start` the command, and returns kUsageError.
-int complain_of_rank(const Error& error, std::string_view start);
 
 // `run` finds its options in the command, and returns the exit status.
 CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
@@ -42,20 +31,10 @@ void add_number(CLI::App& command, const char* name, const char* type, std::uint
                 const std::string& help, const char* value = "");
 
 std::string value_of(const CLI::App& command, const char* option);
-std::chrono::seconds seconds_of(const CLI::App& command, const char* option);
 bool has_flag(const CLI::App& command, const char* flag);
 
 std::string own_path();
 // For execvp(3): as long as the words are there.
 std::vector<char*> pointers_to(std::vector<std::string>& words);
-std::string own_version();                       // "slurm-bootstrap 0.1.0"
-std::string full_name(const CLI::App& command);  // "slurm-bootstrap check"
-
-// 80 columns, the same parts for the command and for each subcommand. Options come from the command itself, so that
-// none is missing; examples and exit statuses are the footer of the command.
-class HelpText : public CLI::FormatterBase {
- public:
-  std::string make_help(const CLI::App* command, std::string name, CLI::AppFormatMode mode) const override;
-};
 
 }  // namespace bootstrap

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,12 +69,6 @@ void print_table(const OwnPlan& task, const CLI::App& command) {
   (void)std::fputs(text.c_str(), stdout);
 }
 
-std::string no_such_rank(std::uint32_t rank, std::size_t size) {
-  const auto last = std::to_string(size - 1);
-  return cat({"--rank ", std::to_string(rank), ": the step has ",
-              size == 1 ? std::string("rank 0 alone") : cat({"ranks 0 to ", last})});
-}
-
 int explain_command(const CLI::App& command) {
   const auto file = value_of(command, "--env");
   const auto rank = parse_unsigned<Rank>(value_of(command, "--rank"));
@@ -86,7 +79,10 @@ int explain_command(const CLI::App& command) {
                         : Result<OwnPlan>(fail(environment.error()));
   if (!task) return complain(task.error().message);
   const auto size = task->facts.layout.size();
-  if (rank && *rank >= size) return complain(no_such_rank(*rank, size));
+  if (rank && *rank >= size) {
+    const auto all = size == 1 ? std::string("rank 0 alone") : cat({"ranks 0 to ", std::to_string(size - 1)});
+    return complain(cat({"--rank ", std::to_string(*rank), ": the step has ", all}));
+  }
   if (rank && *rank != place_of(*task).rank) return 0;
   has_flag(command, "--gpus") ? print_gpus(*task) : print_table(*task, command);
   return 0;

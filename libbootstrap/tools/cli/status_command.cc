@@ -10,8 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/program/program_names.h"
@@ -67,16 +65,11 @@ int supervise_command(const CLI::App& command) {
 
 }  // namespace
 
-bool is_node_look(int count, const char* const* words) {
-  constexpr int kWords = 8;
-  return count == kWords && std::string_view(words[1]) == "look-at-node";
-}
-
-int become_node_look(int count, const char* const* words) {
+int become_node_look(const std::vector<std::string>& words) {
   constexpr unsigned kLifetime = 9;  // seconds, also where `status` does not end the step
   (void)::alarm(kLifetime);
   std::vector<std::string> line{names_of_launchers(), names_of_launcher_modules(), names_of_shells()};
-  line.insert(line.end(), words + 2, words + count);
+  line.insert(line.end(), words.begin(), words.end());
   return become_python(kNodeScript, line);
 }
 

@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -86,10 +85,9 @@ CpuSet around(hwloc_topology_t topology, hwloc_obj_t device) {
 }
 
 // By PCI codes and IDs: VGA and 3D controllers are 0300 and 0302, other display controllers 0380.
-std::optional<GpuVendor> gpu_vendor(unsigned vendor, unsigned kind) {
-  if (vendor == 0x10de && kind >> 8 == 0x03) return GpuVendor::kNvidia;
-  if (kind != 0x0380 || (vendor != 0x1002 && vendor != 0x8086)) return std::nullopt;
-  return vendor == 0x1002 ? GpuVendor::kAmd : GpuVendor::kIntel;
+bool is_gpu(unsigned vendor, unsigned kind) {
+  if (vendor == 0x10de) return kind >> 8 == 0x03;                   // NVIDIA
+  return kind == 0x0380 && (vendor == 0x1002 || vendor == 0x8086);  // AMD, Intel
 }
 
 // Those of a file: of this machine read_gpus knows more.
@@ -98,9 +96,8 @@ std::vector<Gpu> gpus_of_file(hwloc_topology_t topology) {
   std::vector<Gpu> gpus;
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
-    const auto vendor = gpu_vendor(pci.vendor_id, pci.class_id);
-    if (!vendor) continue;
-    auto& gpu = gpus.emplace_back(Gpu{.vendor = *vendor});
+    if (!is_gpu(pci.vendor_id, pci.class_id)) continue;
+    auto& gpu = gpus.emplace_back();
     gpu.pci = cat({to_hex(pci.domain, 4), ":", to_hex(pci.bus, 2), ":", to_hex(pci.dev, 2), ".", to_hex(pci.func)});
     gpu.near = around(topology, device);
     const auto nodes = nodes_of(topology, gpu.near);
@@ -308,7 +305,7 @@ class NearTask {
   CpuSet before_ = cores_of(0);
 };
 
-void print_rows_of_file(hwloc_topology_t topology, std::size_t tasks, bool is_exclusive) {
+void print_table_of_file(hwloc_topology_t topology, std::size_t tasks, bool is_exclusive) {
   NearRequest request{.cores = sets_of(topology, HWLOC_OBJ_CORE),
                       .places = {},
                       .allowed = set_of(hwloc_topology_get_topology_cpuset(topology)),
@@ -316,32 +313,39 @@ void print_rows_of_file(hwloc_topology_t topology, std::size_t tasks, bool is_ex
   const auto groups = groups_of_gpus(gpus_of_file(topology), tasks);
   for (const auto& group : groups) request.places.push_back(place_of(group));
   const auto found = find_near_cores(request, sets_of(topology, HWLOC_OBJ_PACKAGE));
+  std::vector<NearRow> rows;
+  std::vector<std::string> names;
   for (std::size_t task = 0; task < tasks; ++task) {
-    std::puts(write_record(describe(topology, found[task].cpus, found[task].cpus, groups[task])).c_str());
+    rows.push_back(describe(topology, found[task].cpus, found[task].cpus, groups[task]));
+    names.push_back(std::to_string(task));
   }
+  (void)std::fputs(near_table(rows, names).c_str(), stdout);
 }
 
-// The words are those of tools/cli/check_command.cc: "bind", "row" or "rows", letters of options, a file, tasks.
+// The words are those of tools/cli/check_command.cc: "bind", "row" or "table", letters of options, a file, tasks.
 int run(char** words) {
   const std::string_view mode(words[1]), options(words[2]);
   auto* const topology = load_topology(words[3]);
-  if (topology == nullptr) {
+  if (topology == nullptr && mode != "bind") {
+    (void)std::fputs(cat({"slurm-bootstrap: hwloc cannot read ", words[3], "\n"}).c_str(), stderr);
+    return 1;
+  }
+  if (mode == "table") {
+    print_table_of_file(topology, parse_unsigned(words[4]).value_or(1), options.find('e') != std::string_view::npos);
+  } else if (topology == nullptr) {
     (void)std::fputs("slurm-bootstrap near: warning: hwloc cannot read this machine; all cores stay\n", stderr);
-  } else if (mode == "rows") {
-    print_rows_of_file(topology, parse_unsigned(words[4]).value_or(1), options.find('e') != std::string_view::npos);
   } else {
     const NearTask task(topology, options);
     mode == "row" ? task.print_row() : task.bind();
   }
   if (mode != "bind") {
-    if (topology == nullptr) return 1;
     hwloc_topology_destroy(topology);
     return 0;
   }
   char** const program = words + 5;
   (void)::execvp(program[0], program);
-  const auto sentence = cat({"slurm-bootstrap near: cannot run ", program[0], ": ", std::strerror(errno), "\n"});
   const int status = errno == ENOENT ? 127 : 126;  // as in shells
+  const auto sentence = cat({"slurm-bootstrap near: cannot run ", program[0], ": ", std::strerror(errno), "\n"});
   (void)std::fputs(sentence.c_str(), stderr);
   return status;
 }

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
+#include "tools/check/check_table.h"
 
-namespace bootstrap::check {
+namespace bootstrap {
 namespace {
 
 std::string_view set_by_text(SetBy set_by) {
@@ -26,9 +26,9 @@ bool plans_as(const CheckReport& report, const CheckReport& other) {
          report.layout == other.layout;
 }
 
-CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
-  const auto& first = survey.first();
-  const auto& other = survey.report(ranks.front());
+CheckRow disagreement(const CheckFindings& step, std::vector<Rank> ranks) {
+  const auto& first = step.first();
+  const auto& other = step.report(ranks.front());
   const bool is_same_place = meeting_point(other) == meeting_point(first);
   auto text = is_same_place ? cat({"the number or the order of the ranks differs: ", counted(other.size, "rank"),
                                    " here, ", std::to_string(first.size), " on rank 0"})
@@ -39,85 +39,71 @@ CheckRow disagreement(const Survey& survey, std::vector<Rank> ranks) {
 }
 
 // The hosts of these ranks: "node002", or "node002 and 3 more nodes".
-std::string hosts_of(const Survey& survey, const std::vector<Rank>& ranks) {
+std::string hosts_of(const CheckFindings& step, const std::vector<Rank>& ranks) {
   std::set<std::uint32_t> nodes;
-  for (const auto rank : ranks) nodes.insert(survey.layout().place(rank).node);
-  const auto& first = survey.layout().host_of(ranks.front());
+  for (const auto rank : ranks) nodes.insert(step.layout.place(rank).node);
+  const auto& first = step.layout.host_of(ranks.front());
   return nodes.size() == 1 ? first : cat({first, " and ", counted(nodes.size() - 1, "more node")});
 }
 
 // A task has all of our variables or none. Without a text: no task lacks them, or the step is not set up.
-CheckRow unset_row(const Survey& survey) {
-  auto unread = survey.where([](const CheckReport& report) { return report.decision == Reading::kUnread; });
+CheckRow unset_row(const CheckFindings& step) {
+  auto unread = step.where([](auto& report) { return report.decision == Reading::kUnread; });
   if (!unread.empty()) {
-    auto text = cat({"the plugin is not loaded on ", hosts_of(survey, unread),
-                     ": srun set the step up, and these tasks "
-                     "have none of its variables"});
+    auto text = cat({"the plugin is not loaded on ", hosts_of(step, unread),
+                     ": srun set the step up, and these tasks have none of its variables"});
     return failed(std::move(text), std::move(unread), "see there: slurm-bootstrap check --local");
   }
-  const bool is_set = survey.any([](const CheckReport& report) { return report.set_by == SetBy::kPlugin; });
-  auto unset = survey.where([&](const CheckReport& report) {
-    return report.decision == Reading::kRead || (is_set && report.set_by == SetBy::kNothing);
-  });
+  const bool is_set = step.any([](auto& report) { return report.set_by == SetBy::kPlugin; });
+  auto unset = step.where(
+      [&](auto& report) { return report.decision == Reading::kRead || (is_set && report.set_by == SetBy::kNothing); });
   if (unset.empty()) return {};
-  auto text = cat({"the plugin's task_init did not run on ", hosts_of(survey, unset),
-                   ", or reported there why it set "
-                   "nothing: these tasks have none of its variables"});
+  auto text = cat({"the plugin's task_init did not run on ", hosts_of(step, unset),
+                   ", or reported there why it set nothing: these tasks have none of its variables"});
   return failed(std::move(text), std::move(unset),
                 "without such a report another Slurm plugin starts the program before; move its line in "
                 "plugstack.conf behind that of spank_bootstrap.so");
 }
 
-bool has_changed(const CheckReport& report, std::string_view name) {
-  return std::find(report.changed.begin(), report.changed.end(), name) != report.changed.end();
-}
-
 bool is_moved(const CheckReport& report) {
-  return has_changed(report, "MASTER_ADDR") || has_changed(report, "MASTER_PORT");
+  return has(report.changed, "MASTER_ADDR") || has(report.changed, "MASTER_PORT");
 }
-
-constexpr std::string_view kTakeBack =
-    "in plugstack.conf move the line of spank_bootstrap.so behind that plugin; take these variables out of prologs and "
-    "scripts";
 
 // Ranks have to differ as their tasks do. Of all else a step may work with another value, if it is one for all tasks.
-CheckRow changed_row(const Survey& survey) {
-  auto changed = survey.where([](const CheckReport& report) { return !report.changed.empty(); });
+CheckRow changed_row(const CheckFindings& step) {
+  auto changed = step.where([](auto& report) { return !report.changed.empty(); });
   if (changed.empty()) return {};
-  const auto differs = [&](const CheckReport& report) { return !plans_as(report, survey.first()); };
-  const auto is_wrong = [&](const CheckReport& report) {
-    return has_changed(report, "RANK") || has_changed(report, "WORLD_SIZE") ||
-           (is_moved(report) && (report.port == 0 || survey.any(differs)));
+  const auto differs = [&](auto& report) { return !plans_as(report, step.first()); };
+  const auto is_wrong = [&](auto& report) {
+    return has(report.changed, "RANK") || has(report.changed, "WORLD_SIZE") ||
+           (is_moved(report) && (report.port == 0 || step.any(differs)));
   };
-  const auto names = survey.variants([](const CheckReport& report) { return join(report.changed, ", "); });
+  const auto names = step.variants([](auto& report) { return join(report.changed, ", "); });
   auto text =
       cat({"another plugin, a TaskProlog or a script changed ", names.front().value, " after this plugin had set it"});
-  auto row = warning(std::move(text), std::move(changed), std::string(kTakeBack));
-  if (survey.any(is_wrong)) row.result = CheckResult::kFailed;
+  auto row = warning(std::move(text), std::move(changed),
+                     "in plugstack.conf move the line of spank_bootstrap.so behind that plugin; take these variables "
+                     "out of prologs and scripts");
+  if (step.any(is_wrong)) row.result = CheckResult::kFailed;
   return row;
 }
 
-bool has_pmix(const Survey& survey) { return survey.first().has_pmix; }
-
-std::string engine_text(const Survey& survey) {
-  if (!has_pmix(survey)) return "over PMI-1";
-  const auto clients = survey.variants(&CheckReport::pmix_client);
-  const auto servers = survey.variants(&CheckReport::pmix_server);
+std::string engine_text(const CheckFindings& step) {
+  if (!step.first().has_pmix) return "over PMI-1";
+  const auto clients = step.variants(&CheckReport::pmix_client);
+  const auto servers = step.variants(&CheckReport::pmix_server);
   auto text = cat({"over PMIx, client ", clients.front().value});
   if (!servers.empty()) text += cat({", server ", servers.front().value});
   return text;
 }
 
-CheckRow exchanged_row(const Survey& survey) {
-  auto without =
-      survey.where([](const CheckReport& report) { return !report.has_exchanged || !report.exchange_trouble.empty(); });
-  const auto engine = engine_text(survey);
-  if (without.empty()) return ok(cat({engine, ": ", milliseconds(survey.range(&CheckReport::exchange_us).second)}));
-  const auto troubles = survey.variants(&CheckReport::exchange_trouble);
+CheckRow exchanged_row(const CheckFindings& step) {
+  auto without = step.where([](auto& report) { return !report.has_exchanged || !report.exchange_trouble.empty(); });
+  const auto engine = engine_text(step);
+  if (without.empty()) return ok(cat({engine, ": ", time_text(step.range(&CheckReport::exchange_us).second)}));
+  const auto troubles = step.variants(&CheckReport::exchange_trouble);
   auto trouble = troubles.empty() ? std::string("no report of the result") : troubles.front().value;
-  if (survey.where(&CheckReport::lacks_exchange).size() == survey.reports().size()) {
-    return absent(std::move(trouble));
-  }
+  if (!step.any(std::not_fn(&CheckReport::lacks_exchange))) return absent(std::move(trouble));
   return failed(cat({engine, ", failed: ", trouble}), std::move(without));
 }
 
@@ -161,127 +147,118 @@ std::string_view hint_of(const CheckReport& report) {
 }
 
 // The row of the port reports a port that rank 0 did not get, and the row of the plan a rank with another port.
-bool is_cut_off(const Survey& survey, const CheckReport& report) {
-  if (report.reach == Reach::kReached || !plans_as(report, survey.first())) return false;
+bool is_cut_off(const CheckFindings& step, const CheckReport& report) {
+  if (report.reach == Reach::kReached || !plans_as(report, step.first())) return false;
   const bool is_of_port = report.reach == Reach::kRefused || report.reach == Reach::kForeign;
-  return survey.findings().port_trouble.empty() || !is_of_port;
+  return step.port_trouble.empty() || !is_of_port;
 }
 
-CheckRow network_in_order(const Survey& survey) {
-  const auto& layout = survey.layout();
-  const auto& first = survey.first();
+CheckRow network_in_order(const CheckFindings& step) {
+  const auto& layout = step.layout;
+  const auto& first = step.first();
   auto text = cat({first.address, " is ", first.target});
   if (layout.node_count() > 1 && is_loopback(first) && std::getenv("GLOO_SOCKET_IFNAME") == nullptr) {
     return warning(cat({text, " on its own node; Gloo would send that address to other nodes"}), {},
                    "remove the name from that line of /etc/hosts, or set GLOO_SOCKET_IFNAME");
   }
   const auto home = layout.place(0).node;
-  const auto interfaces = survey.variants([&](const CheckReport& report) {
-    return layout.place(report.rank).node == home ? std::string() : report.interface;
-  });
-  std::vector<std::string> names;
-  names.reserve(interfaces.size());
-  for (const auto& variant : interfaces) names.push_back(variant.value);
-  if (!names.empty()) text += cat({" (", join(names, " and "), ")"});
-  if (layout.size() > 1) text += cat({", round trip ", milliseconds(survey.range(&CheckReport::round_trip_us).second)});
+  const auto interfaces = step.variants(
+      [&](auto& report) { return layout.place(report.rank).node == home ? std::string() : report.interface; });
+  std::string names;
+  for (const auto& variant : interfaces) names += cat({names.empty() ? " (" : " and ", variant.value});
+  if (!names.empty()) text += cat({names, ")"});
+  if (layout.size() > 1) text += cat({", round trip ", time_text(step.range(&CheckReport::round_trip_us).second)});
   return ok(std::move(text));
 }
 
 }  // namespace
 
-CheckRow plan_row(const Survey& survey) {
-  const auto& first = survey.first();
-  if (!ranks_without_plugin(survey).empty()) return skipped("it differs where the plugin is missing");
+CheckRow plan_row(const CheckFindings& step) {
+  const auto& first = step.first();
+  if (!ranks_without_plugin(step).empty()) return skipped("it differs where the plugin is missing");
   for (const auto& judge : {unset_row, changed_row}) {
-    if (auto row = judge(survey); !row.text.empty()) return row;
+    if (auto row = judge(step); !row.text.empty()) return row;
   }
-  auto portless = survey.where([](const CheckReport& report) { return report.port == 0; });
+  auto portless = step.where([](auto& report) { return report.port == 0; });
   if (!portless.empty()) {
-    const auto& trouble = survey.report(portless.front()).plan_trouble;
+    const auto& trouble = step.report(portless.front()).plan_trouble;
     return failed(trouble, std::move(portless));
   }
-  auto others = survey.where([&](const CheckReport& report) { return !plans_as(report, first); });
-  if (!others.empty()) return disagreement(survey, std::move(others));
-  const auto troubles = survey.variants(&CheckReport::plan_trouble);
+  auto others = step.where([&](auto& report) { return !plans_as(report, first); });
+  if (!others.empty()) return disagreement(step, std::move(others));
+  const auto troubles = step.variants(&CheckReport::plan_trouble);
   if (!troubles.empty()) {
-    return warning(troubles.front().value,
-                   survey.where([](const CheckReport& report) { return !report.plan_trouble.empty(); }));
+    return warning(troubles.front().value, step.where([](auto& report) { return !report.plan_trouble.empty(); }));
   }
-  const auto setters =
-      survey.variants([](const CheckReport& report) { return std::string(set_by_text(report.set_by)); });
-  const auto all = survey.layout().size() == 1 ? std::string("one rank") : std::string("the same for all ranks");
-  if (setters.size() > 1) {
-    return warning(cat({all, "; ", describe_variants(setters)}), odd_ranks(setters));
-  }
+  const auto setters = step.variants([](auto& report) { return std::string(set_by_text(report.set_by)); });
+  const auto all = step.layout.size() == 1 ? std::string("one rank") : std::string("the same for all ranks");
+  if (setters.size() > 1) return warning(cat({all, "; ", describe_variants(setters)}), odd_ranks(setters));
   if (first.set_by != SetBy::kNothing) return ok(cat({all, ", ", set_by_text(first.set_by)}));
   return warning(cat({all, ", but not set: programs find no RANK and no MASTER_ADDR"}), {},
                  "use srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so without the plugin; programs that call the "
                  "library need neither");
 }
 
-CheckRow ranks_row(const Survey& survey) {
-  const auto& findings = survey.findings();
-  auto missing = missing_ranks(findings);
-  const auto waited = milliseconds(findings.waited_ms * 1000);
+CheckRow ranks_row(const CheckFindings& step) {
+  auto missing = missing_ranks(step);
+  const auto waited = time_text(step.waited_ms * 1000);
   if (missing.empty()) {
-    const auto all = findings.reports.size() == 1 ? std::string("one rank")
-                                                  : cat({"all ", counted(findings.reports.size(), "rank")});
+    const auto all =
+        step.reports.size() == 1 ? std::string("one rank") : cat({"all ", counted(step.reports.size(), "rank")});
     return ok(cat({all, " answered within ", waited}));
   }
-  auto text = cat({std::to_string(missing.size()), " of ", counted(findings.reports.size(), "rank"),
+  auto text = cat({std::to_string(missing.size()), " of ", counted(step.reports.size(), "rank"),
                    " did not answer within ", waited});
   return failed(std::move(text), std::move(missing),
                 "they have not started, hang, or cannot reach rank 0; a rank that cannot reach it prints an error");
 }
 
-CheckRow exchange_row(const Survey& survey) {
-  auto without = survey.where(std::not_fn(&CheckReport::has_pmix));
-  const bool has_some = without.size() != survey.reports().size();
+CheckRow exchange_row(const CheckFindings& step) {
+  auto without = step.where(std::not_fn(&CheckReport::has_pmix));
+  const bool has_some = step.any(&CheckReport::has_pmix);
   if (has_some && !without.empty()) {
     return failed("only some ranks of this step have PMIx", std::move(without),
                   "keep PMIX_NAMESPACE and PMIX_RANK in the environment of these ranks");
   }
-  auto unusable = survey.where([](const CheckReport& report) { return report.pmix_client.empty(); });
+  auto unusable = step.where([](auto& report) { return report.pmix_client.empty(); });
   if (has_some && !unusable.empty()) {
-    const auto reason = survey.report(unusable.front()).pmix_trouble;
+    const auto reason = step.report(unusable.front()).pmix_trouble;
     return warning(cat({"the step has PMIx, but ", reason}), std::move(unusable));
   }
-  if (survey.findings().has_exchanged) return exchanged_row(survey);
-  if (survey.layout().size() == 1) return ok("one rank needs none");
-  const char* const why = survey.findings().leaves_exchange ? "; the program may use it" : "; it needs all ranks";
-  return skipped(cat({engine_text(survey), why}));
+  if (step.has_exchanged) return exchanged_row(step);
+  if (step.layout.size() == 1) return ok("one rank needs none");
+  const char* const why = step.leaves_exchange ? "; the program may use it" : "; it needs all ranks";
+  return skipped(cat({engine_text(step), why}));
 }
 
-CheckRow network_row(const Survey& survey) {
-  auto cut_off = survey.where([&](const CheckReport& report) { return is_cut_off(survey, report); });
-  if (cut_off.empty()) return network_in_order(survey);
-  const auto reasons = survey.variants(
-      [&](const CheckReport& report) { return is_cut_off(survey, report) ? describe_reach(report) : std::string(); });
+CheckRow network_row(const CheckFindings& step) {
+  auto cut_off = step.where([&](auto& report) { return is_cut_off(step, report); });
+  if (cut_off.empty()) return network_in_order(step);
+  const auto reasons =
+      step.variants([&](auto& report) { return is_cut_off(step, report) ? describe_reach(report) : std::string(); });
   const auto& most_frequent = reasons.front();
   return failed(most_frequent.value, std::move(cut_off),
-                std::string(hint_of(survey.report(most_frequent.ranks.front()))));
+                std::string(hint_of(step.report(most_frequent.ranks.front()))));
 }
 
-CheckRow port_row(const Survey& survey) {
-  const auto number = std::to_string(survey.first().port);
-  const auto port = cat({number, " on ", survey.layout().host_of(0)});
-  const auto& trouble = survey.findings().port_trouble;
+CheckRow port_row(const CheckFindings& step) {
+  const auto number = std::to_string(step.first().port);
+  const auto port = cat({number, " on ", step.layout.host_of(0)});
+  const auto& trouble = step.port_trouble;
   if (trouble.empty()) return ok(cat({port, " is free for rank 0"}));
   return failed(cat({port, " is not free for rank 0: ", trouble}), {},
                 cat({"find the program there with: ss -ltnp \"sport = :", number,
                      "\"; or choose another port: srun --bootstrap-port=N"}));
 }
 
-CheckRow clock_row(const Survey& survey) {
-  if (survey.layout().node_count() == 1) return ok("one node, one clock");
-  const auto most =
-      survey.range([](const CheckReport& report) { return report.clock_skew_us + report.clock_error_us; }).second;
+CheckRow clock_row(const CheckFindings& step) {
+  if (step.layout.node_count() == 1) return ok("one node, one clock");
+  const auto most = step.range([](auto& report) { return report.clock_skew_us + report.clock_error_us; }).second;
   // A difference within the error of the measurement is no fault of the clock.
-  auto wrong =
-      survey.where([](const CheckReport& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
-  if (wrong.empty()) return ok(cat({"within ", milliseconds(most), " of rank 0's"}));
-  return warning(cat({"up to ", milliseconds(most), " from rank 0's"}), std::move(wrong),
+  auto wrong = step.where([](auto& report) { return report.clock_skew_us > kMaxSkew + report.clock_error_us; });
+  if (wrong.empty()) return ok(cat({"within ", time_text(most), " of rank 0's"}));
+  return warning(cat({"up to ", time_text(most), " from rank 0's"}), std::move(wrong),
                  "synchronize the clocks, since timestamps of these nodes do not match; see chronyc tracking");
 }
 
-}  // namespace bootstrap::check
+}  // namespace bootstrap

@@ -2,16 +2,15 @@
 // one machine without a step.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/text.h"
-#include "tools/check/rows/rows.h"
+#include "tools/check/check_table.h"
 
 namespace bootstrap {
-namespace check {
 namespace {
 
 constexpr const char* kSamePackage = "install the same packages of slurm-bootstrap on all nodes";
 
-CheckRow other_versions(const Survey& survey) {
-  const auto& others = survey.findings().other_versions;
+CheckRow other_versions(const CheckFindings& step) {
+  const auto& others = step.other_versions;
   std::vector<Rank> ranks;
   ranks.reserve(others.size());
   for (const auto& [rank, version] : others) ranks.push_back(rank);
@@ -36,14 +35,14 @@ std::string named(std::string_view name, const std::vector<Variant>& variants) {
   return variants.empty() ? std::string() : cat({name, " ", variants.front().value, ", "});
 }
 
-std::string versions_in_order(const Survey& survey) {
-  const auto plugins = survey.variants(&CheckReport::plugin);
-  const auto slurms = survey.variants(&CheckReport::slurm);
+std::string versions_in_order(const CheckFindings& step) {
+  const auto plugins = step.variants(&CheckReport::plugin);
+  const auto slurms = step.variants(&CheckReport::slurm);
   auto text =
-      cat({named("plugin", plugins), named("library", survey.variants(&CheckReport::library)), "command ", kVersion});
+      cat({named("plugin", plugins), named("library", step.variants(&CheckReport::library)), "command ", kVersion});
   if (slurms.size() == 1) text += cat({", Slurm ", slurms.front().value});
   if (slurms.size() > 1) text += cat({", Slurm ", describe_variants(slurms, "node")});
-  if (plugins.empty() && lacks_plugin(survey.first())) text += cat({"; no plugin: ", survey.first().plugin_trouble});
+  if (plugins.empty() && lacks_plugin(step.first())) text += cat({"; no plugin: ", step.first().plugin_trouble});
   return text;
 }
 
@@ -78,81 +77,66 @@ CheckRow device_row(const CheckReport& report) {
 
 }  // namespace
 
-std::vector<Rank> ranks_without_plugin(const Survey& survey) {
-  if (survey.variants(&CheckReport::plugin).empty()) return {};
-  return on_same_nodes(survey, survey.where(lacks_plugin));
+std::vector<Rank> ranks_without_plugin(const CheckFindings& step) {
+  if (step.variants(&CheckReport::plugin).empty()) return {};
+  return on_same_nodes(step, step.where(lacks_plugin));
 }
 
-CheckRow version_row(const Survey& survey) {
-  if (!survey.findings().other_versions.empty()) return other_versions(survey);
-  const auto plugins = survey.variants(&CheckReport::plugin);
-  const auto without = ranks_without_plugin(survey);
+CheckRow version_row(const CheckFindings& step) {
+  if (!step.other_versions.empty()) return other_versions(step);
+  const auto plugins = step.variants(&CheckReport::plugin);
+  const auto without = ranks_without_plugin(step);
   if (!without.empty()) {
-    const auto reasons = survey.variants(&CheckReport::plugin_trouble);
+    const auto reasons = step.variants(&CheckReport::plugin_trouble);
     return failed(cat({"no plugin on these nodes, but plugin ", plugins.front().value,
                        " on other nodes: ", reasons.front().value}),
                   without, "install and switch on the plugin on all nodes");
   }
-  const auto misfits = survey.where([](const CheckReport& report) { return !misfit_of(report).empty(); });
+  const auto misfits = step.where([](auto& report) { return !misfit_of(report).empty(); });
   if (!misfits.empty()) {
-    const auto& report = survey.report(misfits.front());
-    return failed(cat({"the plugin ", misfit_of(report)}), on_same_nodes(survey, misfits),
+    const auto& report = step.report(misfits.front());
+    return failed(cat({"the plugin ", misfit_of(report)}), on_same_nodes(step, misfits),
                   cat({"install the plugin for Slurm ", report.slurm}));
   }
-  const auto libraries = survey.variants(&CheckReport::library);
+  const auto libraries = step.variants(&CheckReport::library);
   for (const auto& [name, variants] : {std::pair("plugin", &plugins), std::pair("library", &libraries)}) {
     if (variants->size() < 2) continue;
     return failed(cat({"the ", name, " is ", describe_variants(*variants, "node")}),
-                  on_same_nodes(survey, odd_ranks(*variants)), kSamePackage);
+                  on_same_nodes(step, odd_ranks(*variants)), kSamePackage);
   }
-  return ok(versions_in_order(survey));
+  return ok(versions_in_order(step));
 }
 
-CheckRow framework_row(const Survey& survey) {
-  const auto variants = survey.variants([](const CheckReport& report) {
+CheckRow framework_row(const CheckFindings& step) {
+  const auto variants = step.variants([](auto& report) {
     return report.frameworks.empty() ? std::string() : cat({"Python ", report.python, ": ", report.frameworks});
   });
   if (variants.empty()) return absent({});
-  const auto without =
-      survey.where([](const CheckReport& report) { return !report.python.empty() && report.frameworks.empty(); });
-  if (variants.size() == 1 && without.empty()) return ok(variants.front().value);
+  const auto without = step.where([](auto& report) { return !report.python.empty() && report.frameworks.empty(); });
   if (variants.size() == 1) {
-    return warning(cat({variants.front().value, "; these nodes have none of them"}), on_same_nodes(survey, without));
+    if (without.empty()) return ok(variants.front().value);
+    return warning(cat({variants.front().value, "; these nodes have none of them"}), on_same_nodes(step, without));
   }
-  return warning(describe_variants(variants, "node"), on_same_nodes(survey, odd_ranks(variants)),
+  return warning(describe_variants(variants, "node"), on_same_nodes(step, odd_ranks(variants)),
                  "use the same Python environment on all nodes");
 }
 
-}  // namespace check
-
-CheckTable judge_machine(const MachineFindings& machine) {
-  const auto& report = machine.report;
-  // One rank on one node, whose name is in the title.
-  CheckFindings findings;
-  auto layout = Layout::make({{{"localhost"}, {1}, {0}}});
-  if (layout) findings.layout = std::move(*layout);
-  findings.reports = {report};
-  findings.reports.front()->rank = 0;
-  const check::Survey survey(findings);
-  CheckTable table;
-  table.title = cat({"this machine only (", report.host, "); for a step: srun slurm-bootstrap check"});
-  table.host = report.host;
-  table.layout = findings.layout;
-  using check::absent;
-  using check::append_row;
-  using check::ok;
-  append_row(table, "versions", version_row(survey));
-  append_row(table, "plugstack.conf", check::plugstack_row(machine.plugin));
-  append_row(table, "plugin", check::plugin_row(machine.plugin, report.slurm));
+CheckTable judge_machine(const CheckFindings& machine) {
+  const auto& report = machine.first();
+  auto title = cat({"this machine only (", report.host, "); for a step: srun slurm-bootstrap check"});
+  CheckTable table{std::move(title), {}, report.host, machine.layout};
+  append_row(table, "versions", version_row(machine));
+  append_row(table, "plugstack.conf", plugstack_row(machine.plugin));
+  append_row(table, "plugin", plugin_row(machine.plugin, report.slurm));
   append_row(table, "PMIx", report.pmix_client.empty() ? absent(report.pmix_trouble) : ok(report.pmix_client));
-  append_row(table, "frameworks", framework_row(survey));
-  append_row(table, "NCCL", nccl_row(survey));
+  append_row(table, "frameworks", framework_row(machine));
+  append_row(table, "NCCL", nccl_row(machine));
   append_row(table, "CUDA", report.cuda.empty() ? absent("no driver: libcuda.so.1 is missing") : ok(report.cuda));
-  append_row(table, "GPUs", check::device_row(report));
+  append_row(table, "GPUs", device_row(report));
   append_row(table, "CPUs", ok(cat({report.cpus, " for this process"})));
-  append_row(table, "/dev/shm", shm_row(survey));
-  append_row(table, "locked memory", locked_memory_row(survey));
-  append_row(table, "system", system_row(survey));
+  append_row(table, "/dev/shm", shm_row(machine));
+  append_row(table, "locked memory", locked_memory_row(machine));
+  append_row(table, "system", system_row(machine));
   for (auto& row : table.rows) row.ranks.clear();
   return table;
 }
