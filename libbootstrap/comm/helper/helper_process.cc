@@ -52,7 +52,7 @@ constexpr const char* kBegun = "begun";  // the first message of a helper
 // The process whose helper this is has ended. No program sends the last signal number by chance.
 constexpr int kPeerIsGone = 64;
 
-// How this code starts as a program: the library has an entry point (preload/constructor.cc), and the loader of this
+// How this code starts as a program: the library has an entry point (comm/helper/helper.cc), and the loader of this
 // process can run it.
 struct OwnProgram {
   std::string program;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/exchange_engine.h"
-#include "comm/helper/helper_main.h"
+#include "comm/helper/helper.h"
 #include "core/exchange/libpmi_release.h"
 #include "core/settings/variables.h"
 #include "core/step/rank_layout.h"

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "bootstrap/bootstrap.h"
-#include "comm/helper/helper_main.h"
+#include "comm/helper/helper.h"
 #include "core/util/text.h"
 #include "tools/cli/command_line.h"
 
