@@ -38,11 +38,11 @@ std::string seconds_since(Deadline start) {
 // Owned by the caller and by the thread that calls NCCL.
 class Init {
  public:
-  explicit Init(InitCall call)
-      : call_(std::move(call)), roots_(static_cast<int>(call_.ids.size())), start_(steady_clock::now()) {}
+  Init(CommunicatorCall call, std::vector<nccl::UniqueId> ids)
+      : call_(std::move(call)), ids_(std::move(ids)), roots_(static_cast<int>(ids_.size())) {}
   Init(const Init&) = delete;
   Init& operator=(const Init&) = delete;
-  ~Init() { wipe(call_.ids); }
+  ~Init() { wipe(ids_); }
 
   // In the thread.
   void run() {
@@ -95,7 +95,7 @@ class Init {
     }
     nccl::Comm comm = nullptr;
     const auto code = start(&comm);
-    wipe(call_.ids);  // NCCL has copied them
+    wipe(ids_);  // NCCL has copied them
     if (code == nccl::kSuccess && !call_.options.nonblocking) return comm;
     if (code == nccl::kSuccess || code == nccl::kInProgress) return wait_until_ready(comm);
     outcome_ = code;
@@ -108,12 +108,12 @@ class Init {
     void* const config = call_.options.config.empty() ? static_cast<void*>(&plain) : call_.options.config.data();
     const auto& nccl = call_.nccl;
     if (roots_ > 1) {
-      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, call_.ids.data(), config);
+      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, ids_.data(), config);
     }
     if (config != &plain || call_.options.nonblocking) {
-      return nccl.init_rank_config(comm, ranks(), call_.ids.front(), rank(), config);
+      return nccl.init_rank_config(comm, ranks(), ids_.front(), rank(), config);
     }
-    return nccl.init_rank(comm, ranks(), call_.ids.front(), rank());
+    return nccl.init_rank(comm, ranks(), ids_.front(), rank());
   }
 
   // Also for a blocking call: NCCL_COMM_BLOCKING=0 in the environment overrides it.
@@ -139,9 +139,10 @@ class Init {
     }
   }
 
-  InitCall call_;
+  CommunicatorCall call_;
+  std::vector<nccl::UniqueId> ids_;
   int roots_;
-  Deadline start_;
+  const Deadline start_ = steady_clock::now();
   std::mutex mutex_;
   bool is_abandoned_ = false;
   std::atomic<bool> is_polling_{false};
@@ -152,7 +153,7 @@ class Init {
 // The other ranks of the communicator, over the exchange.
 class Others {
  public:
-  Others(const InitCall& call, std::string name)
+  Others(const CommunicatorCall& call, std::string name)
       : exchange_(call.exchange), layout_(call.layout), members_(call.group.ranks), name_(std::move(name)) {
     std::sort(members_.begin(), members_.end());
   }
@@ -215,10 +216,9 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids) {
                                             nccl::version_text(nccl.version), " in ", nccl.path}));
 }
 
-Result<nccl::Comm> init_communicator(InitCall call) {
+Result<nccl::Comm> init_communicator(CommunicatorCall call, std::vector<nccl::UniqueId> ids) {
   const auto deadline = call.options.deadline;
-  const auto init = std::make_shared<Init>(call);
-  wipe(call.ids);
+  const auto init = std::make_shared<Init>(call, std::move(ids));
   const Others others(call, init->name());
   AbandonableThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
