@@ -57,7 +57,7 @@ class AllgatherRunner {
  private:
   Status put(pmix::Scope scope, const std::string& name, std::string_view bytes) const {
     auto text = encode_tagged_value(call_.tag, bytes);
-    auto status = session_.client().put(scope, name, text);
+    auto status = pmix::put(scope, name, text);
     wipe(text);
     return status;
   }
@@ -65,8 +65,8 @@ class AllgatherRunner {
   Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
               PmixSession::Questions begun = {}) const {
     const auto accept = [this](Rank, const std::string& text) {
-      const auto value = decode_tagged_value(text);
-      return value && value->tag.id == call_.tag.id && value->tag.sequence >= call_.tag.sequence;
+      const auto value = call_.of_step(text);
+      return value && value->tag.sequence >= call_.tag.sequence;
     };
     return session_.read(wanted, deadline, ask_others, accept, std::move(begun));
   }
@@ -76,11 +76,9 @@ class AllgatherRunner {
     return values.front().has_value();
   }
 
-  bool is_remote(Rank rank) const { return layout_.place(rank).node != here_.node; }
   Status put_all() {
     const bool is_for_all = round_.is_for_step || layout_.size() <= kMaxCalledRanks || here_.local_rank == 0;
-    auto status = put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key_, round_.value);
-    return status ? session_.client().commit() : status;
+    return put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key_, round_.value);
   }
 
   // If MPI, or other code, has closed a session a moment ago, the server may not yet have noted that for a slow rank of
@@ -114,22 +112,20 @@ class AllgatherRunner {
       }
       if (2 * distance >= nodes) break;
       name = cat({"bootstrap.met.", std::to_string(distance)});
-      auto status = put(pmix::Scope::kStep, name, "");
-      if (status) status = session_.client().commit();
-      if (!status) return status;
+      if (auto status = put(pmix::Scope::kStep, name, ""); !status) return status;
     }
     return {};
   }
 
   Status fence() {
-    for (const Rank rank : round_.read) wanted_.push_back({rank, key_, is_remote(rank)});
+    wanted_ = call_.wanted_of(round_.read, key_);
     const pmix::Answer done = session_.fence(wanted_, begun_);
     if (!done.wait_until(round_.deadline)) {
       return fail(explain_absence(ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
     }
     if (done.code() == pmix::kSuccess) return {};
-    return fail(explain_absence(ErrorCode::kUnavailable,
-                                cat({"the PMIx fence failed: ", session_.client().describe(done.code())})));
+    return fail(
+        explain_absence(ErrorCode::kUnavailable, cat({"the PMIx fence failed: ", pmix::describe(done.code())})));
   }
 
   // A fence also succeeds without a rank that dies in it, and then lacks the data of its node. So each value is
@@ -159,13 +155,13 @@ class AllgatherRunner {
   }
 
   Error explain_absence(ErrorCode code, const std::string& what) const {
-    std::vector<Wanted> wanted;
+    std::vector<Rank> called;
     for (Rank rank = 0; rank < layout_.size(); ++rank) {
       const bool is_called =
-          layout_.size() <= kMaxCalledRanks || layout_.place(rank).local_rank == 0 || !is_remote(rank);
-      if (rank != call_.self.rank && is_called) wanted.push_back({rank, key_, is_remote(rank)});
+          layout_.size() <= kMaxCalledRanks || layout_.place(rank).local_rank == 0 || !call_.is_remote(rank);
+      if (rank != call_.self.rank && is_called) called.push_back(rank);
     }
-    return explain_missing_ranks(call_, wanted, {code, what});
+    return explain_missing_ranks(call_, call_.wanted_of(called, key_), {code, what});
   }
 
   const PmixRound& call_;
@@ -180,6 +176,13 @@ class AllgatherRunner {
 };
 
 }  // namespace
+
+std::vector<Wanted> PmixRound::wanted_of(const std::vector<Rank>& ranks, const std::string& key) const {
+  std::vector<Wanted> wanted;
+  wanted.reserve(ranks.size());
+  for (const Rank rank : ranks) wanted.push_back({rank, key, is_remote(rank)});
+  return wanted;
+}
 
 Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round) {
   return AllgatherRunner(call, round).run();

@@ -34,6 +34,15 @@ struct PmixRound {
 
   // "bootstrap.end.7": the key of a value of this round alone.
   std::string key_of(const char* kind) const { return cat({"bootstrap.", kind, ".", std::to_string(tag.sequence)}); }
+
+  bool is_remote(Rank rank) const { return self.layout.place(rank).node != self.layout.place(self.rank).node; }
+  std::vector<Wanted> wanted_of(const std::vector<Rank>& ranks, const std::string& key) const;
+
+  // The value of any call of this step; nothing if the text is another's.
+  std::optional<TaggedValue> of_step(std::string_view text) const {
+    auto value = decode_tagged_value(text);
+    return value && value->tag.id == tag.id ? value : std::nullopt;
+  }
 };
 
 Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round);

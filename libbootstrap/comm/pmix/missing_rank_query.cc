@@ -38,12 +38,7 @@ std::vector<Rank> ranks_of(const std::vector<Wanted>& wanted) {
 
 class MissingRankQuery {
  public:
-  explicit MissingRankQuery(const PmixRound& call)
-      : call_(call),
-        session_(call.session),
-        layout_(call.self.layout),
-        is_here_(layout_.size()),
-        elsewhere_(layout_.size()) {}
+  explicit MissingRankQuery(const PmixRound& call) : call_(call), layout_(call.self.layout), heard_(layout_.size()) {}
 
   MissingRanks find_missing(const std::vector<Wanted>& wanted) {
     const bool from_slurm = !call_.server.from_mpirun;
@@ -62,40 +57,36 @@ class MissingRankQuery {
   std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const {
     std::vector<Wanted> rest;
     std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(rest),
-                 [this](const Wanted& one) { return !is_here_[one.rank]; });
+                 [this](const Wanted& one) { return !is_here(one.rank); });
     return rest;
   }
 
   // Those of these ranks that have left the word under this key, and the call that it is about.
   std::map<Rank, CallTag> find_word(const char* key, const std::vector<Rank>& ranks) const {
-    std::vector<Wanted> wanted;
     std::map<Rank, CallTag> found;
     if (server_ != ServerState::kAnswers) return found;
-    const auto own_node = layout_.place(call_.self.rank).node;
-    wanted.reserve(ranks.size());
-    for (const Rank rank : ranks) wanted.push_back({rank, key, layout_.place(rank).node != own_node});
-    (void)session_.read(wanted, steady_clock::now() + kAnswerTime, true, [&](Rank rank, const std::string& text) {
-      const auto value = decode_tagged_value(text);
-      if (value && value->tag.id == call_.tag.id) found[rank] = value->tag;
+    const auto note = [&](Rank rank, const std::string& text) {
+      if (const auto value = call_.of_step(text)) found[rank] = value->tag;
       return true;
-    });
+    };
+    (void)call_.session.read(call_.wanted_of(ranks, key), steady_clock::now() + kAnswerTime, true, note);
     return found;
   }
 
   // The other call that the rank makes.
-  const std::optional<CallTag>& elsewhere(Rank rank) const { return elsewhere_[rank]; }
+  const CallTag* elsewhere(Rank rank) const {
+    const auto& tag = heard_[rank];
+    return tag && *tag != call_.tag ? &*tag : nullptr;
+  }
 
  private:
   // A rank that has joined has put its value.
+  bool is_here(Rank rank) const { return heard_[rank] == call_.tag; }
+
   void ask(const std::vector<Wanted>& wanted, Deadline until) {
-    auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
-      const auto value = decode_tagged_value(text);
-      if (value && value->tag == call_.tag) {
-        is_here_[rank] = true;
-      } else if (value && value->tag.id == call_.tag.id) {
-        elsewhere_[rank] = value->tag;
-      }
-      return is_here_[rank];
+    auto answers = call_.session.read(wanted, until, true, [this](Rank rank, const std::string& text) {
+      if (const auto value = call_.of_step(text)) heard_[rank] = value->tag;
+      return is_here(rank);
     });
     for (auto& answer : answers) {
       if (answer) wipe(*answer);
@@ -109,7 +100,7 @@ class MissingRankQuery {
 
   bool is_server_there() {
     if (server_ != ServerState::kAnswers) return false;
-    server_ = session_.look_for_server(time_to_answer());
+    server_ = call_.session.look_for_server(time_to_answer());
     return server_ == ServerState::kAnswers;
   }
 
@@ -137,7 +128,7 @@ class MissingRankQuery {
     are_near_asked_ = true;
     // The lowest rank that has joined on this node.
     const auto own = layout_.ranks_on(layout_.place(call_.self.rank).node);
-    const auto is_before = [this](Rank rank) { return rank < call_.self.rank && is_here_[rank]; };
+    const auto is_before = [this](Rank rank) { return rank < call_.self.rank && is_here(rank); };
     if (std::none_of(own.begin(), own.end(), is_before)) {
       ask_in_turns(far);
     } else {
@@ -157,14 +148,12 @@ class MissingRankQuery {
     MissingRanks absence{{}, silencers_, {}, server_};
     std::vector<bool> has_answered(layout_.node_count());
     has_answered[layout_.place(call_.self.rank).node] = true;
-    for (Rank rank = 0; rank < is_here_.size(); ++rank) {
-      if (is_here_[rank] || elsewhere_[rank]) has_answered[layout_.place(rank).node] = true;
+    for (Rank rank = 0; rank < heard_.size(); ++rank) {
+      if (heard_[rank]) has_answered[layout_.place(rank).node] = true;
     }
-    const auto own_node = layout_.place(call_.self.rank).node;
     for (const Rank rank : ranks_of(absent_of(wanted))) {
-      const auto node = layout_.place(rank).node;
-      const bool is_near = node == own_node;
-      if ((server_ == ServerState::kAnswers && has_answered[node]) || (is_near && are_near_asked_)) {
+      const bool is_near_and_asked = !call_.is_remote(rank) && are_near_asked_;
+      if ((server_ == ServerState::kAnswers && has_answered[layout_.place(rank).node]) || is_near_and_asked) {
         absence.missing.push_back(rank);
       } else if (!std::binary_search(silencers_.begin(), silencers_.end(), rank)) {
         absence.unheard.push_back(rank);
@@ -174,12 +163,10 @@ class MissingRankQuery {
   }
 
   const PmixRound& call_;
-  const PmixSession& session_;
   const Layout& layout_;
   const Deadline start_ = steady_clock::now();
   const Deadline deadline_ = start_ + kQueryTime;
-  std::vector<bool> is_here_;                      // by rank
-  std::vector<std::optional<CallTag>> elsewhere_;  // by rank
+  std::vector<std::optional<CallTag>> heard_;  // by rank: the call of its last value
   ServerState server_ = ServerState::kAnswers;
   std::vector<Rank> silencers_;  // see MissingRanks
   bool are_near_asked_ = false;
@@ -217,8 +204,9 @@ Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wa
   auto absence = query.find_missing(wanted);
   const auto absent = ranks_of(query.absent_of(wanted));
   for (const Rank rank : absent) {
-    const auto& other = query.elsewhere(rank);
-    if (other && other->sequence >= call.tag.sequence) return disagreement(call.self.layout, rank, *other, call.tag);
+    const auto* const other = query.elsewhere(rank);
+    if (other != nullptr && other->sequence >= call.tag.sequence)
+      return disagreement(call.self.layout, rank, *other, call.tag);
   }
   if (absent.empty()) {
     for (const auto& [rank, tag] : query.find_word(kEndedKey, ranks_of(wanted))) absence.missing.push_back(rank);

@@ -6,6 +6,7 @@
 #include <pmix.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -49,7 +50,10 @@ struct Answer::State {
   }
 };
 
-struct Client::Functions {
+namespace {
+
+// Never deleted: callbacks of an abandoned session may come until the process ends.
+struct Library {
   decltype(&PMIx_Get_version) get_version = nullptr;
   decltype(&PMIx_Initialized) initialized = nullptr;
   decltype(&PMIx_Init) init = nullptr;
@@ -59,9 +63,9 @@ struct Client::Functions {
   decltype(&PMIx_Fence_nb) fence = nullptr;
   decltype(&PMIx_Get_nb) get = nullptr;
   decltype(&PMIx_Error_string) error_string = nullptr;
+  std::string version;
 };
-
-namespace {
+std::atomic<const Library*> loaded{nullptr};
 
 constexpr const char* kLibrary = "libpmix.so.2";  // the SONAME of PMIx 3, 4, 5 and 6
 
@@ -141,7 +145,10 @@ std::optional<std::string> Answer::take_bytes() const {
   return std::move(state_->bytes);
 }
 
-Result<const Client*> Client::open() {
+Status load() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded != nullptr) return {};
   // Of a library that is not loaded, dlopen(3) would read the file even so.
   void* library = is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
   const auto file = trusted_settings(process_environment()).pmix_file.value;
@@ -153,86 +160,71 @@ Result<const Client*> Client::open() {
                 cat({"cannot load PMIx: ", reason == nullptr ? name : reason,
                      "; install it (Debian: libpmix2), or set SLURM_BOOTSTRAP_PMIX to its file"}));
   }
-  auto functions = std::make_unique<Functions>();
-  if (!find_symbol(library, "PMIx_Get_version", functions->get_version) ||
-      !find_symbol(library, "PMIx_Initialized", functions->initialized) ||
-      !find_symbol(library, "PMIx_Init", functions->init) ||
-      !find_symbol(library, "PMIx_Finalize", functions->finalize) ||
-      !find_symbol(library, "PMIx_Put", functions->put) || !find_symbol(library, "PMIx_Commit", functions->commit) ||
-      !find_symbol(library, "PMIx_Fence_nb", functions->fence) ||
-      !find_symbol(library, "PMIx_Get_nb", functions->get) ||
-      !find_symbol(library, "PMIx_Error_string", functions->error_string)) {
+  auto pmix = std::make_unique<Library>();
+  const bool is_whole =
+      find_symbol(library, "PMIx_Get_version", pmix->get_version) &&
+      find_symbol(library, "PMIx_Initialized", pmix->initialized) && find_symbol(library, "PMIx_Init", pmix->init) &&
+      find_symbol(library, "PMIx_Finalize", pmix->finalize) && find_symbol(library, "PMIx_Put", pmix->put) &&
+      find_symbol(library, "PMIx_Commit", pmix->commit) && find_symbol(library, "PMIx_Fence_nb", pmix->fence) &&
+      find_symbol(library, "PMIx_Get_nb", pmix->get) && find_symbol(library, "PMIx_Error_string", pmix->error_string);
+  if (!is_whole) {
     return fail(ErrorCode::kUnsupported,
                 cat({"the PMIx library ", name, " does not have all functions of PMIx 3; use PMIx 3 or newer"}));
   }
-  // Never deleted: callbacks of an abandoned session may come until the process ends.
-  auto* client = new Client;
-  client->version_ = short_version(functions->get_version());
-  client->functions_ = functions.release();
-  return client;
+  pmix->version = short_version(pmix->get_version());
+  loaded = pmix.release();
+  return {};
 }
 
-Result<const Client*> Client::load() {
-  static std::mutex mutex;
-  static const Client* loaded = nullptr;
-  const std::lock_guard lock(mutex);
-  if (loaded != nullptr) return loaded;
-  auto opened = open();
-  if (opened) loaded = *opened;
-  return opened;
-}
+const std::string& version() { return loaded.load()->version; }
 
 // For a value of a rank of this node without a fence. PMIx 4 with ds21 reads the server's memory each time; hash, which
 // all other versions use and 4 can be set to, has a table in each session.
-bool Client::keeps_what_it_read() const {
+bool keeps_what_it_read() {
   const char* chosen = std::getenv("PMIX_MCA_gds");
-  const auto major = parse_unsigned(version_.substr(0, version_.find('.')), UINT32_MAX);
+  const auto major = parse_unsigned(std::string_view(version()).substr(0, version().find('.')), UINT32_MAX);
   return !major || *major != 4 || (chosen != nullptr && std::string_view(chosen) == "hash");
 }
 
-bool Client::is_initialized() const { return functions_->initialized() != 0; }
+bool is_initialized() { return loaded.load()->initialized() != 0; }
 
-Result<Client::Identity> Client::init(std::string_view whose) const {
+Result<Identity> init(std::string_view whose) {
   pmix_proc_t self;
   std::memset(&self, 0, sizeof self);
-  const Code code = functions_->init(&self, nullptr, 0);
+  const Code code = loaded.load()->init(&self, nullptr, 0);
   if (code != PMIX_SUCCESS) {
     return fail(ErrorCode::kUnavailable,
-                cat({"PMIx ", version_, " cannot connect to ", whose, " server on this node: ", describe(code)}));
+                cat({"PMIx ", version(), " cannot connect to ", whose, " server on this node: ", describe(code)}));
   }
   return Identity{std::string(self.nspace, ::strnlen(self.nspace, sizeof self.nspace)), self.rank};
 }
 
-void Client::finish() const { (void)functions_->finalize(nullptr, 0); }
+void finish() { (void)loaded.load()->finalize(nullptr, 0); }
 
-Status Client::put(Scope scope, const std::string& key, std::string_view bytes) const {
+Status put(Scope scope, const std::string& key, std::string_view bytes) {
   pmix_value_t value;
   std::memset(&value, 0, sizeof value);
   value.type = PMIX_BYTE_OBJECT;
   value.data.bo.bytes = const_cast<char*>(bytes.data());  // PMIx copies it
   value.data.bo.size = bytes.size();
-  const Code code = functions_->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+  auto code = loaded.load()->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+  const auto call =
+      code == PMIX_SUCCESS ? "PMIx_Commit" : cat({"PMIx_Put of ", std::to_string(bytes.size()), " bytes"});
+  if (code == PMIX_SUCCESS) code = loaded.load()->commit();
   if (code == PMIX_SUCCESS) return {};
-  return fail(ErrorCode::kUnavailable,
-              cat({"PMIx_Put of ", std::to_string(bytes.size()), " bytes failed: ", describe(code)}));
+  return fail(ErrorCode::kUnavailable, cat({call, " failed: ", describe(code)}));
 }
 
-Status Client::commit() const {
-  const Code code = functions_->commit();
-  if (code == PMIX_SUCCESS) return {};
-  return fail(ErrorCode::kUnavailable, cat({"PMIx_Commit failed: ", describe(code)}));
-}
-
-Answer Client::fence(std::function<void()> then) const {
+Answer fence(std::function<void()> then) {
   // Without this key Slurm's server leaves the data on its node; it ignores the key's value.
   static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
   auto state = std::make_shared<Answer::State>();
   state->then = std::move(then);
   void* reference = reference_for_callback(state);
-  return started(functions_->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
+  return started(loaded.load()->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
 }
 
-Answer Client::get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const {
+Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) {
   static const pmix_info_t* const immediate = flag(PMIX_IMMEDIATE);
   auto state = std::make_shared<Answer::State>();
   std::memcpy(state->target.nspace, self.name_space.data(),
@@ -240,13 +232,13 @@ Answer Client::get(const Identity& self, std::uint32_t rank, const std::string& 
   state->target.rank = rank;
   state->key = key;
   void* reference = reference_for_callback(state);
-  return started(functions_->get(&state->target, state->key.c_str(), at_once ? immediate : nullptr, at_once ? 1 : 0,
-                                 value_is_there, reference),
+  return started(loaded.load()->get(&state->target, state->key.c_str(), at_once ? immediate : nullptr, at_once ? 1 : 0,
+                                    value_is_there, reference),
                  state, reference);
 }
 
-std::string Client::describe(Code code) const {
-  const char* text = functions_->error_string(code);
+std::string describe(Code code) {
+  const char* text = loaded.load()->error_string(code);
   return cat({text == nullptr ? "error" : text, " (", std::to_string(code), ")"});
 }
 
@@ -265,9 +257,8 @@ bool has_own_pmix() {
 }
 
 Result<std::string> pmix_version() {
-  const auto client = pmix::Client::load();
-  if (!client) return fail(client.error());
-  return (*client)->version();
+  if (auto status = pmix::load(); !status) return fail(status.error());
+  return pmix::version();
 }
 
 }  // namespace bootstrap

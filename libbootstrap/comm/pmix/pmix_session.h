@@ -45,8 +45,6 @@ class PmixSession {
   // closed a session a moment ago.
   static Result<PmixSession> open(const PmixServer& server, Rank rank, bool may_follow_another);
 
-  const pmix::Client& client() const { return *client_; }
-
   // True if MPI, or the program, has a session open, which this one is a part of; it caches what it has read.
   bool is_shared() const { return is_shared_; }
   bool may_follow_another() const { return may_follow_another_; }
@@ -74,17 +72,15 @@ class PmixSession {
   static void end_kept() noexcept;
 
  private:
-  PmixSession(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)
-      : client_(client), open_(client), self_(std::move(self)), is_shared_(is_shared) {}
-
-  struct Finish {
-    void operator()(const pmix::Client* client) const { client->finish(); }
+  struct End {
+    void operator()(const pmix::Identity* self) const {
+      pmix::finish();
+      delete self;
+    }
   };
 
-  const pmix::Client* client_;
-  std::unique_ptr<const pmix::Client, Finish> open_;
-  pmix::Client::Identity self_;
-  bool is_shared_;
+  std::unique_ptr<const pmix::Identity, End> self_;
+  bool is_shared_ = false;
   bool may_follow_another_ = false;
   std::uint16_t seen_port_ = 0;  // of the server to which a shared session has a connection, if one was found
   ServerConnection connection_;  // of a session that is not shared
