@@ -200,44 +200,36 @@ Status make_ids(bootstrap_t& job, const Result<Group>& group, bootstrap_unique_i
   return {};
 }
 
-bootstrap_status_t refuse(const char* sentence) { return report(BOOTSTRAP_ERROR_INVALID, sentence); }
-
 }  // namespace
 }  // namespace bootstrap::api
 
 using bootstrap::api::guarded;
-using bootstrap::api::refuse;
 
 extern "C" {
 
 bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all) {
-  if (job == nullptr) return refuse("bootstrap_exchange: the handle is NULL");
-  return guarded("bootstrap_exchange", *job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
+  return guarded("bootstrap_exchange", job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
 }
 
 bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root) {
-  if (job == nullptr) return refuse("bootstrap_broadcast: the handle is NULL");
-  return guarded("bootstrap_broadcast", *job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
+  return guarded("bootstrap_broadcast", job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
 }
 
 bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {
-  if (job == nullptr) return refuse("bootstrap_barrier: the handle is NULL");
-  return guarded("bootstrap_barrier", *job, [=] { return bootstrap::api::barrier(*job); });
+  return guarded("bootstrap_barrier", job, [=] { return bootstrap::api::barrier(*job); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                        const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr) return refuse("bootstrap_nccl_comm: the handle is NULL");
   if (comm != nullptr) *comm = nullptr;
-  return guarded("bootstrap_nccl_comm", *job,
+  return guarded("bootstrap_nccl_comm", job,
                  [=] { return bootstrap::api::make_comm(*job, bootstrap::api::group_of(*job, group), options, comm); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks, int count,
                                              const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr) return refuse("bootstrap_nccl_comm_ranks: the handle is NULL");
   if (comm != nullptr) *comm = nullptr;
-  return guarded("bootstrap_nccl_comm_ranks", *job, [=] {
+  return guarded("bootstrap_nccl_comm_ranks", job, [=] {
     return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm,
                                      bootstrap::GroupKind::kList);
   });
@@ -245,15 +237,13 @@ bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks,
 
 bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group, bootstrap_unique_id_t* ids,
                                              int count) {
-  if (job == nullptr) return refuse("bootstrap_nccl_unique_ids: the handle is NULL");
-  return guarded("bootstrap_nccl_unique_ids", *job,
+  return guarded("bootstrap_nccl_unique_ids", job,
                  [=] { return bootstrap::api::make_ids(*job, bootstrap::api::group_of(*job, group), ids, count); });
 }
 
 bootstrap_status_t bootstrap_nccl_unique_ids_ranks(bootstrap_t* job, const int* ranks, int size,
                                                    bootstrap_unique_id_t* ids, int count) {
-  if (job == nullptr) return refuse("bootstrap_nccl_unique_ids_ranks: the handle is NULL");
-  return guarded("bootstrap_nccl_unique_ids_ranks", *job, [=] {
+  return guarded("bootstrap_nccl_unique_ids_ranks", job, [=] {
     return bootstrap::api::make_ids(*job, bootstrap::api::group_of_list(*job, ranks, size), ids, count,
                                     bootstrap::GroupKind::kList);
   });
