@@ -42,7 +42,6 @@ class AllgatherRunner {
         session_(call.session),
         layout_(call.self.layout),
         here_(layout_.place(call.self.rank)),
-        local_ranks_(layout_.ranks_on(here_.node)),
         key_(call.key_of("step")) {}
 
   Result<RankValues> run() {
@@ -87,7 +86,7 @@ class AllgatherRunner {
   // most ranks are there when the first is.
   Status meet_before_fence() {
     if (here_.local_size < 2 || !session_.may_follow_another()) return {};
-    for (const Rank rank : local_ranks_) {
+    for (const Rank rank : layout_.ranks_on(here_.node)) {
       if (rank == call_.self.rank || has_value({rank, key_, false}, round_.deadline)) continue;
       return fail(
           explain_absence(ErrorCode::kTimeout, "not all ranks of this node joined the call before the deadline"));
@@ -161,7 +160,7 @@ class AllgatherRunner {
           layout_.size() <= kMaxCalledRanks || layout_.place(rank).local_rank == 0 || !call_.is_remote(rank);
       if (rank != call_.self.rank && is_called) called.push_back(rank);
     }
-    return explain_missing_ranks(call_, call_.wanted_of(called, key_), {code, what});
+    return explain_missing_ranks(call_, called, key_, {code, what});
   }
 
   const PmixRound& call_;
@@ -169,7 +168,6 @@ class AllgatherRunner {
   const PmixSession& session_;
   const Layout& layout_;
   Place here_;
-  std::vector<Rank> local_ranks_;
   std::string key_;  // of the values
   std::vector<Wanted> wanted_;
   const std::shared_ptr<PmixSession::Questions> begun_ = std::make_shared<PmixSession::Questions>();

@@ -62,11 +62,12 @@ struct MissingRanks {
 // Precondition: not is_empty().
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
 
-// The missing ranks of those that are `wanted` (in order of rank). Takes kQueryTime, and up to 2 kAnswerTime more if
-// the server does not answer; less if no rank is missing.
-MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted);
+// Those of these ranks (ascending) that are missing: a rank that is there has put a value under the key. Takes
+// kQueryTime, and up to 2 kAnswerTime more if the server does not answer; less if no rank is missing.
+MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key);
 
 // The same as an error: with the missing ranks, or a disagreement with one of them.
-Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted, const Error& what);
+Error explain_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key,
+                            const Error& what);
 
 }  // namespace bootstrap

@@ -37,7 +37,7 @@ Status store_report(const PmixRound& call, const RankReport& own) {
 RankReports read_reports(const PmixRound& call, std::vector<Rank> asked) {
   RankReports reports;
   std::erase(asked, call.self.rank);
-  auto absence = find_missing_ranks(call, call.wanted_of(asked, call.key_of("there")));
+  auto absence = find_missing_ranks(call, asked, call.key_of("there"));
   auto here = absence.server == ServerState::kAnswers ? asked : std::vector<Rank>();
   for (const auto* const absent : {&absence.missing, &absence.unheard}) {
     std::erase_if(here, [&](Rank other) { return std::binary_search(absent->begin(), absent->end(), other); });

@@ -69,6 +69,11 @@ std::atomic<const Library*> loaded{nullptr};
 
 constexpr const char* kLibrary = "libpmix.so.2";  // the SONAME of PMIx 3, 4, 5 and 6
 
+// Null: it is not loaded. dlopen(3) alone would read the file even then.
+void* loaded_by_program() {
+  return is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
+}
+
 // The call keeps its own reference to the answer, which may come long after the wait for it has ended. A call that is
 // never answered keeps it until the process ends: some hundred bytes in a step that fails.
 void* reference_for_callback(const std::shared_ptr<Answer::State>& state) {
@@ -149,8 +154,7 @@ Status load() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (loaded != nullptr) return {};
-  // Of a library that is not loaded, dlopen(3) would read the file even so.
-  void* library = is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
+  void* library = loaded_by_program();
   const auto file = trusted_settings(process_environment()).pmix_file.value;
   const char* const name = file.empty() ? kLibrary : file.c_str();
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -247,8 +251,7 @@ std::string describe(Code code) {
 namespace bootstrap {
 
 bool has_own_pmix() {
-  if (!is_loaded("libpmix")) return false;  // dlopen(3) would look into files
-  void* const library = ::dlopen(pmix::kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
+  void* const library = pmix::loaded_by_program();
   decltype(&PMIx_Initialized) initialized = nullptr;
   const bool has_session =
       library != nullptr && find_symbol(library, "PMIx_Initialized", initialized) && initialized() != 0;
