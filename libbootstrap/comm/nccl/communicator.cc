@@ -26,34 +26,24 @@ using Ids = Result<std::vector<nccl::UniqueId>>;
 
 constexpr std::size_t kIdSize = sizeof(nccl::UniqueId);
 
-// Its last owner wipes the id.
-struct MadeId {
-  nccl::UniqueId id{};
+// Its last owner, which may be an abandoned thread, wipes the id.
+using MadeId = std::shared_ptr<const nccl::UniqueId>;
 
-  MadeId() = default;
-  MadeId(const MadeId&) = delete;
-  MadeId& operator=(const MadeId&) = delete;
-  ~MadeId() { wipe(id); }
-};
-
-Result<std::shared_ptr<const MadeId>> make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
-  using Id = std::shared_ptr<const MadeId>;
-  const auto work = [nccl]() -> Result<Id> {
-    const auto made = std::make_shared<MadeId>();
-    const auto code = nccl.get_unique_id(&made->id);
-    if (code == nccl::kSuccess) return Id(made);
+Result<MadeId> make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
+  const auto work = [nccl]() -> Result<MadeId> {
+    const std::shared_ptr<nccl::UniqueId> made(new nccl::UniqueId{}, [](nccl::UniqueId* id) {
+      wipe(*id);
+      delete id;
+    });
+    const auto code = nccl.get_unique_id(made.get());
+    if (code == nccl::kSuccess) return MadeId(made);
     return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
   };
-  return call_with_deadline<Id>("ncclGetUniqueId", work, deadline);
+  return call_with_deadline<MadeId>("ncclGetUniqueId", work, deadline);
 }
 
 // A rank of a larger group compares the ranks of its node alone: each value is a question to the server.
 constexpr std::size_t kMostCompared = 512;
-
-std::uint32_t roots_of(const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  const auto size = static_cast<std::uint32_t>(group.ranks.size());
-  return options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, std::max(size, 1U));
-}
 
 // The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares all ranks
 // of its group, so that all get the same error at once, and reads the ids of the roots.
@@ -64,7 +54,7 @@ class IdRound {
       : call_(call), layout_(call.layout), group_(call.group), what_(what), refusal_(call.options.refusal) {
     spec_.gpu = gpu;
     if (is_outside()) return;
-    spec_.roots = roots_of(group_, call.nccl, call.options);
+    spec_.roots = roots_of(call);
     const auto size = static_cast<std::uint32_t>(group_.ranks.size());
     for (std::uint32_t root = 0; root < spec_.roots; ++root) {
       roots_.push_back(group_.ranks[rank_of_root(root, size, spec_.roots)]);
@@ -116,7 +106,7 @@ class IdRound {
     if (is_outside() || refusal_ || !is_root()) return;
     const auto made = make_unique_id(call_.nccl, end_of_own_part(call_.options.deadline));
     if (made) {
-      id_ = (*made)->id;
+      id_ = **made;
     } else {
       refusal_ = made.error();
     }
@@ -297,10 +287,10 @@ Result<Group> list_group(const Layout& layout, Rank rank, std::vector<Rank> rank
   return Group{.kind = GroupKind::kList, .ranks = std::move(ranks), .own = static_cast<std::uint32_t>(own)};
 }
 
-std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl) {
-  return nccl.init_rank_scalable == nullptr || nccl::fixed_root() != nullptr
-             ? 1
-             : root_count(static_cast<std::uint32_t>(group.ranks.size()));
+std::uint32_t roots_of(const CommunicatorCall& call) {
+  const auto size = static_cast<std::uint32_t>(call.group.ranks.size());
+  if (call.options.roots != 0) return std::min(call.options.roots, std::max(size, 1U));
+  return call.nccl.init_rank_scalable == nullptr || nccl::fixed_root() != nullptr ? 1 : root_count(size);
 }
 
 Ids exchange_unique_ids(CommunicatorCall call) {
@@ -321,7 +311,7 @@ Result<nccl::Comm> make_communicator(CommunicatorCall call) {
   if (!options.refusal) options.refusal = refuse_roots(call.layout, call.group, options.roots);
   CurrentGpu gpu{.ordinal = -1, .id = {}};
   if (!options.refusal && !ranks.empty()) {
-    auto status = can_init(call.nccl, roots_of(call.group, call.nccl, options));
+    auto status = can_init(call.nccl, roots_of(call));
     if (status && options.device >= 0) status = use_gpu(options.device);
     if (status) {
       gpu = current_gpu().value_or(gpu);

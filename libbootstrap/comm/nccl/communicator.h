@@ -51,8 +51,8 @@ struct CommunicatorCall {
   CommunicatorOptions options = {};
 };
 
-// The default number of roots: one for each 256 ranks, if this NCCL can use several.
-std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl);
+// How many roots it has.
+std::uint32_t roots_of(const CommunicatorCall& call);
 
 // The unique ids of the group, in order of root; core/exchange/exchanged_values.h names the ranks that make them. The
 // caller wipes them.

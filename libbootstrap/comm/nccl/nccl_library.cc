@@ -20,14 +20,6 @@ namespace {
 
 bool is_nccl(const Functions& functions) { return functions.init_rank != nullptr; }
 
-Functions functions_of_loaded_library() {
-  void* const handle = open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD);
-  if (handle == nullptr) return {};
-  auto found = functions_in(handle);
-  (void)::dlclose(handle);  // the process has it loaded; load() keeps it
-  return found;
-}
-
 // The library for the step's GPUs first; the error is about that one.
 Result<Functions> open_library(std::string_view preferred) {
   std::string reason;
@@ -65,11 +57,12 @@ Result<Functions> check_age(Functions found) {
            "; set SLURM_BOOTSTRAP_NCCL to a ", used_gpu_libraries().nccl_file(), " of ", product(), " 2.14 or newer"}));
 }
 
+// The copy of this process by its file, or linked into the program or from another file; else one that is opened.
 Result<Functions> find_or_open(std::string_view preferred) {
-  auto found = functions_of_loaded_library();
-  // NCCL linked into the program, or with another file name.
-  if (!is_nccl(found)) found = functions_in(RTLD_DEFAULT);
-  if (is_nccl(found)) return check_age(std::move(found));
+  for (void* const library : {open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD), RTLD_DEFAULT}) {
+    auto found = functions_in(library);
+    if (is_nccl(found)) return check_age(std::move(found));
+  }
   auto opened = open_library(preferred);
   return opened ? check_age(std::move(*opened)) : opened;
 }
