@@ -98,8 +98,6 @@ class HelperEngine final : public ExchangeEngine {
       return fail(ErrorCode::kUnavailable,
                   cat({"the helper process of this rank failed: ", answer.error().message, "; start a new step"}));
     }
-    if (answer->empty() || (!answer->front().empty() && answer->size() < 2))
-      return fail(ErrorCode::kUnavailable, "the helper process of this rank gave no whole answer");
     const auto code = parse_unsigned(answer->front());
     if (code) return fail(static_cast<ErrorCode>(*code), answer->at(1));
     return answer;
@@ -122,7 +120,7 @@ class HelperServer {
  public:
   // Until the rank wants no more, or is gone.
   void run() {
-    helper_socket::tell_begun();
+    helper_socket::send({helper_socket::kBegun});
     auto request = next();
     if (!request || !open(*request)) return;
     while ((request = next()) && answer(*request)) continue;
@@ -150,7 +148,7 @@ class HelperServer {
 
   // The helper has the environment of its rank, and with it the same facts.
   bool open(const Strings& words) {
-    if (words.size() != 3 || words[0] != kVersion) {
+    if (words.front() != kVersion) {
       return refuse({ErrorCode::kUnavailable, "libbootstrap was upgraded while the program ran; start it again"});
     }
     is_pmi1_ = words[1] != "0";
@@ -170,16 +168,16 @@ class HelperServer {
   }
 
   bool answer(Strings& words) {
-    if (words.front() == kLeave && words.size() == 2) {
+    if (words.front() == kLeave) {
       engine_->leave(words[1] == "1", Deadline::max());
       helper_socket::send({"", ""});
       return false;
     }
-    const auto call = words.size() > 2 ? decode_tagged_value(words[1]) : std::nullopt;
+    const auto call = decode_tagged_value(words[1]);
     if (!call) return false;
     std::vector<Rank> ranks(words.back().size() / sizeof(Rank));
     words.back().copy(reinterpret_cast<char*>(ranks.data()), ranks.size() * sizeof(Rank));
-    if (words.front() == kRun && words.size() == 5) {
+    if (words.front() == kRun) {
       run_round(*call, ranks, words);
     } else {
       share_reports(*call, ranks);

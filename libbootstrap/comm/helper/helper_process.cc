@@ -47,8 +47,6 @@ constexpr std::size_t kMaxMessage = std::size_t{1} << 36;  // 64 KiB of each of 
 
 constexpr std::size_t kFirstRead = 4096;
 
-constexpr const char* kBegun = "begun";  // the first message of a helper
-
 // The process whose helper this is has ended. No program sends the last signal number by chance.
 constexpr int kPeerIsGone = 64;
 
@@ -337,7 +335,7 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
   if (!start->run(helper->socket_)) return fail(ErrorCode::kUnavailable, start->describe_failure());
   std::vector<std::string> first;
   const auto end = receive_list(helper->socket_.get(), first, deadline);
-  if (end == End::kWhole && first == std::vector<std::string>{kBegun}) return helper;
+  if (end == End::kWhole && first == std::vector<std::string>{helper_socket::kBegun}) return helper;
   if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not begin before the deadline");
   const bool has_ended = start->has_ended(std::max(deadline, steady_clock::now()));
   return fail(ErrorCode::kUnavailable, has_ended ? start->describe_failure() : "it did not begin");
@@ -365,8 +363,6 @@ bool HelperProcess::wait_for_end(Deadline deadline) {
 }
 
 namespace helper_socket {
-
-void tell_begun() { (void)send_list(kHelperSocket, {kBegun}, Deadline::max()); }
 
 std::optional<std::vector<std::string>> receive() {
   std::vector<std::string> request;

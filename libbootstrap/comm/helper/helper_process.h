@@ -47,7 +47,7 @@ class HelperProcess {
 // In the helper: the socket to the process that asks.
 namespace helper_socket {
 
-void tell_begun();
+inline constexpr const char* kBegun = "begun";  // the first message of a helper
 
 // The next request; nothing: there is none any more.
 std::optional<std::vector<std::string>> receive();
