@@ -110,16 +110,16 @@ class HelperEngine final : public ExchangeEngine {
   bool is_lost_ = false;  // it gave no answer
 };
 
-// Locked while the main thread of the helper may be in a call of the engine, but not in a wait.
-std::mutex& work_mutex() {
-  static auto* const mutex = new std::mutex;
-  return *mutex;
-}
-
+// In the helper.
 class HelperServer {
  public:
   // Until the rank wants no more, or is gone.
   void run() {
+    work_.lock();
+    pmix::released_in_waits = &work_;
+    pthread_t watcher;
+    const auto watch = [](void* server) -> void* { static_cast<HelperServer*>(server)->end(); };
+    if (start_thread(watcher, watch, this) != 0) return;
     helper_socket::send({helper_socket::kBegun});
     auto request = next();
     if (!request || !open(*request)) return;
@@ -128,21 +128,21 @@ class HelperServer {
     engine_.reset();
   }
 
-  // After the rank has ended, in whatever the helper is.
+  // In the other thread, after the rank has ended, in whatever the helper is.
   [[noreturn]] void end() {
     helper_socket::wait_for_end();
     if (is_pmi1_) ::_exit(0);  // it may wait in libpmi for ever, and has nothing to close
-    work_mutex().lock();
+    work_.lock();
     if (engine_) engine_->tell_end_of_rank();
     engine_.reset();
     ::_exit(0);
   }
 
  private:
-  static std::optional<Strings> next() {
-    work_mutex().unlock();
+  std::optional<Strings> next() {
+    work_.unlock();
     auto request = helper_socket::receive();
-    work_mutex().lock();
+    work_.lock();
     return request;
   }
 
@@ -212,14 +212,10 @@ class HelperServer {
     helper_socket::send(answer);
   }
 
+  std::mutex work_;  // locked while the main thread may be in a call of the engine, but not in a wait
   std::unique_ptr<ExchangeEngine> engine_;
   std::atomic<bool> is_pmi1_{false};
 };
-
-HelperServer& server() {
-  static auto* const one = new HelperServer;
-  return *one;
-}
 
 }  // namespace
 
@@ -245,11 +241,8 @@ void answer_with(const Error& error) {
 
 void serve_as_helper() noexcept {
   try {
-    work_mutex().lock();
-    pmix::released_in_waits = &work_mutex();
-    pthread_t watcher;
-    const auto watch = [](void*) -> void* { server().end(); };
-    if (start_thread(watcher, watch, nullptr) == 0) server().run();
+    auto* const server = new HelperServer;  // never deleted: its other thread may use it until the end
+    server->run();
   } catch (const std::exception&) {
     // Out of memory: the rank reports that it got no answer.
   }

@@ -24,14 +24,10 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/util/text.h"
-#include "probe/deadline.h"
-#include "probe/files.h"
 #include "probe/secrets.h"
 
 // clone(2), under the name by which ThreadSanitizer does not take it for a fork: the memory is shared.

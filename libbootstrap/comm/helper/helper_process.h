@@ -27,8 +27,6 @@ class HelperProcess {
 
   // The helper ends, too, when this is gone, when it has no further request, or when the process is gone; in its time.
   ~HelperProcess();
-  HelperProcess(const HelperProcess&) = delete;
-  HelperProcess& operator=(const HelperProcess&) = delete;
 
   // kTimeout: no answer at the deadline. kUnavailable: it ended without an answer. Do not ask again after either.
   Result<std::vector<std::string>> ask(const std::vector<std::string>& request, Deadline deadline);

@@ -13,7 +13,6 @@
 
 #include "comm/nccl/cuda_device.h"
 #include "core/exchange/exchanged_values.h"
-#include "core/step/rank_layout.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"

@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 
-#include <array>
 #include <cstdlib>
 
 #include "core/util/text.h"

@@ -40,8 +40,6 @@ class Init {
  public:
   Init(CommunicatorCall call, std::vector<nccl::UniqueId> ids)
       : call_(std::move(call)), ids_(std::move(ids)), roots_(static_cast<int>(ids_.size())) {}
-  Init(const Init&) = delete;
-  Init& operator=(const Init&) = delete;
   ~Init() { wipe(ids_); }
 
   // In the thread.

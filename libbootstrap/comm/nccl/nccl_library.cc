@@ -11,7 +11,6 @@
 
 #include "comm/nccl/cuda_device.h"
 #include "core/util/text.h"
-#include "probe/deadline.h"
 #include "probe/own_process.h"
 
 namespace bootstrap::nccl {

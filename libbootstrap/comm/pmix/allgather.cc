@@ -4,12 +4,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "comm/pmix/node_sockets.h"
-#include "core/util/text.h"
 #include "probe/secrets.h"
 
 // The steps of one round. A name in brackets is the key of a value that a rank puts; N is the number of the call. No

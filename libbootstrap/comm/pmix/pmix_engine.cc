@@ -1,7 +1,6 @@
 // Rounds and reports over the PMIx server of this node: in a session of the engine, or in one that the process has.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -122,17 +121,11 @@ class PmixEngine final : public ExchangeEngine {
   std::optional<CallTag> given_up_;
 };
 
-std::atomic<int> open_rides{0};
-
 // Each call in a thread of its own, which owns all that it uses: the caller may stop waiting for the server.
 class RidingEngine final : public ExchangeEngine {
  public:
-  RidingEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) { ++open_rides; }
-  ~RidingEngine() override {
-    if (--open_rides == 0) PmixSession::end_kept();
-  }
-  RidingEngine(const RidingEngine&) = delete;
-  RidingEngine& operator=(const RidingEngine&) = delete;
+  RidingEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) {}
+  ~RidingEngine() override { PmixSession::end_kept(); }
 
   std::string name() const override { return name_of_pmix(); }
 

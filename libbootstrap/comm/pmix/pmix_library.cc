@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <mutex>
 
 #include "comm/exchange_engine.h"
 #include "core/util/text.h"

@@ -10,7 +10,6 @@
 #include <exception>
 
 #include "core/util/text.h"
-#include "probe/deadline.h"
 #include "probe/secrets.h"
 
 namespace bootstrap {
