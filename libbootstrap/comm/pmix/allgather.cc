@@ -115,13 +115,12 @@ class AllgatherRunner {
 
   Status fence() {
     wanted_ = call_.wanted_of(round_.read, key_);
-    const pmix::Answer done = session_.fence(wanted_, begun_);
-    if (!done.wait_until(round_.deadline)) {
+    const auto done = session_.fence(wanted_, begun_);
+    if (!done->wait_until(round_.deadline)) {
       return fail(explain_absence(ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
     }
-    if (done.code() == pmix::kSuccess) return {};
-    return fail(
-        explain_absence(ErrorCode::kUnavailable, cat({"the PMIx fence failed: ", pmix::describe(done.code())})));
+    if (done->code == pmix::kSuccess) return {};
+    return fail(explain_absence(ErrorCode::kUnavailable, cat({"the PMIx fence failed: ", pmix::describe(done->code)})));
   }
 
   // A fence also succeeds without a rank that dies in it, and then lacks the data of its node. So each value is

@@ -5,9 +5,7 @@
 #include <dlfcn.h>
 #include <pmix.h>
 
-#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -21,13 +19,10 @@ namespace bootstrap::pmix {
 
 static_assert(kSuccess == PMIX_SUCCESS);
 
-struct Answer::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool is_there = false;
-  Code code = PMIX_ERROR;
-  std::string bytes;
-  // libpmix does not copy these, and reads them until it answers.
+namespace {
+
+// With what libpmix does not copy, and reads until it answers.
+struct Request : Answer {
   pmix_proc_t target{};
   std::string key;
   std::function<void()> then;
@@ -48,8 +43,6 @@ struct Answer::State {
     changed.notify_all();
   }
 };
-
-namespace {
 
 // Never deleted: callbacks of an abandoned session may come until the process ends.
 struct Library {
@@ -73,38 +66,33 @@ void* loaded_by_program() {
   return is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
 }
 
-// The call keeps its own reference to the answer, which may come long after the wait for it has ended. A call that is
-// never answered keeps it until the process ends: some hundred bytes in a step that fails.
-void* reference_for_callback(const std::shared_ptr<Answer::State>& state) {
-  return new std::shared_ptr<Answer::State>(state);
-}
+// A call keeps one until its answer comes, which may be long after the wait for it has ended. A call that is never
+// answered keeps it until the process ends: some hundred bytes in a step that fails.
+using Reference = std::shared_ptr<Request>;
 
-std::shared_ptr<Answer::State> reference_from_callback(void* pointer) {
-  const std::unique_ptr<std::shared_ptr<Answer::State>> holder(static_cast<std::shared_ptr<Answer::State>*>(pointer));
-  return *holder;
-}
+Reference take_reference(void* pointer) { return *std::unique_ptr<Reference>(static_cast<Reference*>(pointer)); }
 
 extern "C" void fence_is_done(pmix_status_t status, void* pointer) {
-  const auto state = reference_from_callback(pointer);
+  const auto request = take_reference(pointer);
   try {
-    if (status == PMIX_SUCCESS) state->then();
+    if (status == PMIX_SUCCESS) request->then();
   } catch (const std::exception&) {  // libpmix is C, and calls us
     status = PMIX_ERR_NOMEM;
   }
-  state->set(status, nullptr);
+  request->set(status, nullptr);
 }
 
 extern "C" void value_is_there(pmix_status_t status, pmix_value_t* value, void* pointer) {
-  reference_from_callback(pointer)->set(status, value);
+  take_reference(pointer)->set(status, value);
 }
 
 // PMIx calls back only if the call itself returned PMIX_SUCCESS. The call may also be done at once.
-Answer started(Code code, const std::shared_ptr<Answer::State>& state, void* reference) {
+SharedAnswer started(Code code, const Reference& request, void* reference) {
   if (code != PMIX_SUCCESS) {
-    (void)reference_from_callback(reference);
-    state->set(code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, nullptr);
+    (void)take_reference(reference);
+    request->set(code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, nullptr);
   }
-  return Answer(state);
+  return request;
 }
 
 // Never freed: calls may use it until the process ends.
@@ -129,24 +117,13 @@ std::string short_version(const char* text) {
 
 }  // namespace
 
-bool Answer::wait_until(Deadline deadline) const {
+bool Answer::wait_until(Deadline deadline) {
   if (released_in_waits != nullptr) released_in_waits->unlock();
-  std::unique_lock lock(state_->mutex);
-  const bool is_there = state_->changed.wait_until(lock, deadline, [this] { return state_->is_there; });
+  std::unique_lock lock(mutex);
+  const bool has_come = changed.wait_until(lock, deadline, [this] { return is_there; });
   lock.unlock();
   if (released_in_waits != nullptr) released_in_waits->lock();
-  return is_there;
-}
-
-Code Answer::code() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->code;
-}
-
-std::optional<std::string> Answer::take_bytes() const {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->code != PMIX_SUCCESS) return std::nullopt;
-  return std::move(state_->bytes);
+  return has_come;
 }
 
 Status load() {
@@ -218,26 +195,25 @@ Status put(Scope scope, const std::string& key, std::string_view bytes) {
   return fail(ErrorCode::kUnavailable, cat({call, " failed: ", describe(code)}));
 }
 
-Answer fence(std::function<void()> then) {
+SharedAnswer fence(std::function<void()> then) {
   // Without this key Slurm's server leaves the data on its node; it ignores the key's value.
   static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
-  auto state = std::make_shared<Answer::State>();
-  state->then = std::move(then);
-  void* reference = reference_for_callback(state);
-  return started(loaded.load()->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
+  const auto request = std::make_shared<Request>();
+  request->then = std::move(then);
+  void* reference = new Reference(request);
+  return started(loaded.load()->fence(nullptr, 0, collect, 1, fence_is_done, reference), request, reference);
 }
 
-Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) {
+SharedAnswer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) {
   static const pmix_info_t* const immediate = flag(PMIX_IMMEDIATE);
-  auto state = std::make_shared<Answer::State>();
-  std::memcpy(state->target.nspace, self.name_space.data(),
-              std::min(self.name_space.size(), sizeof state->target.nspace - 1));
-  state->target.rank = rank;
-  state->key = key;
-  void* reference = reference_for_callback(state);
-  return started(loaded.load()->get(&state->target, state->key.c_str(), at_once ? immediate : nullptr, at_once ? 1 : 0,
-                                    value_is_there, reference),
-                 state, reference);
+  const auto request = std::make_shared<Request>();
+  self.name_space.copy(request->target.nspace, sizeof request->target.nspace - 1);
+  request->target.rank = rank;
+  request->key = key;
+  void* reference = new Reference(request);
+  return started(loaded.load()->get(&request->target, request->key.c_str(), at_once ? immediate : nullptr,
+                                    at_once ? 1 : 0, value_is_there, reference),
+                 request, reference);
 }
 
 std::string describe(Code code) {

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,18 +19,17 @@ using Code = int;
 inline constexpr Code kSuccess = 0;
 
 // The answer to a call that was started: it may come at any time, or never, also after the session.
-class Answer {
- public:
-  struct State;
-  explicit Answer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+struct Answer {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_there = false;
+  // Unchanged from then on.
+  Code code = kSuccess;
+  std::string bytes;
 
-  bool wait_until(Deadline deadline) const;       // true: it has come
-  Code code() const;                              // precondition of this and the next: it has come
-  std::optional<std::string> take_bytes() const;  // nothing if the call failed
-
- private:
-  std::shared_ptr<State> state_;
+  bool wait_until(Deadline deadline);  // true: it has come
 };
+using SharedAnswer = std::shared_ptr<Answer>;
 
 enum class Scope : std::uint8_t { kNode, kStep };  // which ranks may read a value: those of this node, or all
 
@@ -54,9 +53,9 @@ void finish();
 // Hands the value to the server of this node.
 Status put(Scope scope, const std::string& key, std::string_view bytes);
 // Of all ranks, collecting what they put. A thread of libpmix calls `then` when it has succeeded, before the answer.
-Answer fence(std::function<void()> then);
+SharedAnswer fence(std::function<void()> then);
 // `at_once`: only from this node's server; else that one asks the other node, which may never answer.
-Answer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once);
+SharedAnswer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once);
 
 std::string describe(Code code);  // "PMIX_ERR_UNREACH (-25)"
 

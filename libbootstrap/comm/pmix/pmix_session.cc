@@ -71,10 +71,10 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, bool 
   return session;
 }
 
-pmix::Answer PmixSession::fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const {
+pmix::SharedAnswer PmixSession::fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const {
   if (pmix::keeps_what_it_read()) wanted.clear();  // read() asks one after the other
   return pmix::fence([self = *self_, wanted = std::move(wanted), begun] {
-    for (const Wanted& one : wanted) begun->emplace_back(pmix::get(self, one.rank, one.key, true));
+    for (const Wanted& one : wanted) begun->push_back(pmix::get(self, one.rank, one.key, true));
   });
 }
 
@@ -105,13 +105,12 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
     bool is_refused = false;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if (values[i] || !open[i]->wait_until(std::min(deadline, now + kPatience))) continue;
-      auto bytes = open[i]->take_bytes();
-      open[i].reset();
-      if (bytes && accept(wanted[i].rank, *bytes)) {
-        values[i] = std::move(bytes);
+      const auto answer = std::exchange(open[i], nullptr);
+      if (answer->code == pmix::kSuccess && accept(wanted[i].rank, answer->bytes)) {
+        values[i] = std::move(answer->bytes);
         continue;
       }
-      if (bytes) wipe(*bytes);  // may be a secret of another round
+      wipe(answer->bytes);  // may be a secret of another round
       is_refused = true;
     }
     const bool is_whole =
@@ -125,7 +124,7 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
 
 ServerState PmixSession::look_for_server(Deadline deadline) const {
   // No rank has that value, and with PMIX_IMMEDIATE a server answers so in 0.3 ms.
-  const bool is_answered = pmix::get(*self_, self_->rank, "bootstrap.nothing", true).wait_until(deadline);
+  const bool is_answered = pmix::get(*self_, self_->rank, "bootstrap.nothing", true)->wait_until(deadline);
   const bool has_closed = seen_port_ != 0 && ServerConnection::count(seen_port_) == 0;  // libpmix, its end
   if (is_shared_ ? has_closed : connection_.is_lost()) return ServerState::kEnded;  // then libpmix itself has answered
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;

@@ -50,8 +50,8 @@ class PmixSession {
 
   // A fence after which libpmix's thread begins to read `wanted` itself: ours has to wake it once less. `begun` is for
   // read().
-  using Questions = std::vector<std::optional<pmix::Answer>>;
-  pmix::Answer fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const;
+  using Questions = std::vector<pmix::SharedAnswer>;
+  pmix::SharedAnswer fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const;
 
   // The values that were there before the deadline, in the order of `wanted`. Asks again while a server has none, or an
   // old one that `accept` refuses.
