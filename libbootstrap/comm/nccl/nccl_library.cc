@@ -79,16 +79,17 @@ std::string version_text(int version) {
 }
 
 Functions functions_in(void* library) {
+  const Symbols find{library};
   Functions found;
-  (void)find_symbol(library, "ncclGetVersion", found.get_version);
-  (void)find_symbol(library, "ncclGetUniqueId", found.get_unique_id);
-  (void)find_symbol(library, "ncclCommInitRank", found.init_rank);
-  (void)find_symbol(library, "ncclCommInitRankConfig", found.init_rank_config);
-  (void)find_symbol(library, "ncclCommInitRankScalable", found.init_rank_scalable);
-  (void)find_symbol(library, "ncclCommAbort", found.abort);
-  (void)find_symbol(library, "ncclCommGetAsyncError", found.get_async_error);
-  (void)find_symbol(library, "ncclGetErrorString", found.get_error_string);
-  (void)find_symbol(library, "ncclGetLastError", found.get_last_error);
+  found.get_version = find.if_there("ncclGetVersion");
+  found.get_unique_id = find.if_there("ncclGetUniqueId");
+  found.init_rank = find.if_there("ncclCommInitRank");
+  found.init_rank_config = find.if_there("ncclCommInitRankConfig");
+  found.init_rank_scalable = find.if_there("ncclCommInitRankScalable");
+  found.abort = find.if_there("ncclCommAbort");
+  found.get_async_error = find.if_there("ncclCommGetAsyncError");
+  found.get_error_string = find.if_there("ncclGetErrorString");
+  found.get_last_error = find.if_there("ncclGetLastError");
   if (found.init_rank == nullptr) return {};
   if (found.get_version != nullptr && found.get_version(&found.version) != kSuccess) found.version = 0;
   Dl_info info{};

@@ -30,39 +30,40 @@ constexpr const char* kPmiLibrary = "libpmi.so.0";
 constexpr int kPmiSuccess = 0;  // PMI_SUCCESS
 
 struct Pmi1Library {
-  int (*init)(int*) = nullptr;
-  int (*get_rank)(int*) = nullptr;
-  int (*get_size)(int*) = nullptr;
-  int (*get_my_name)(char*, int) = nullptr;
-  int (*put)(const char*, const char*, const char*) = nullptr;
-  int (*commit)(const char*) = nullptr;  // sends the values to srun
-  int (*barrier)() = nullptr;            // of all ranks: waits forever for a missing one
-  int (*get)(const char*, const char*, char*, int) = nullptr;
-  int (*finalize)() = nullptr;
+  Symbols find;
   std::string path;
   std::string release;  // "Slurm 22.05"
+  int (*init)(int*) = find("PMI_Init");
+  int (*get_rank)(int*) = find("PMI_Get_rank");
+  int (*get_size)(int*) = find("PMI_Get_size");
+  int (*get_my_name)(char*, int) = find("PMI_KVS_Get_my_name");
+  int (*put)(const char*, const char*, const char*) = find("PMI_KVS_Put");
+  int (*commit)(const char*) = find("PMI_KVS_Commit");  // sends the values to srun
+  int (*barrier)() = find("PMI_Barrier");               // of all ranks: waits forever for a missing one
+  int (*get)(const char*, const char*, char*, int) = find("PMI_KVS_Get");
+  int (*finalize)() = find("PMI_Finalize");
 
   Status check(const char* call, int code) const {
     if (code == kPmiSuccess) return {};
     const auto of = release.empty() ? std::string() : cat({" (", release, ")"});
     return fail(ErrorCode::kUnavailable, cat({call, " of ", path, of, " failed (", std::to_string(code), ")"}));
   }
-
-  // Why the step cannot use it, without a call of PMI. Two libslurm in a process would share their symbols.
-  std::string look_at(const SlurmOfStep& slurm) {
-    void* const tried = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    long (*api_version)() = nullptr;
-    Dl_info info{};
-    if (tried == nullptr || !find_symbol(tried, "slurm_api_version", api_version)) return {};
-    if (find_symbol(tried, "PMI_Init", init) && ::dladdr(reinterpret_cast<void*>(init), &info) != 0) {
-      path = info.dli_fname;
-    }
-    release = slurm_of_api(api_version());
-    auto why_not = why_not_libpmi(slurm, api_version(), path);
-    if (!why_not.empty()) (void)::dlclose(tried);
-    return why_not;
-  }
 };
+
+// Why the step cannot use the library, without a call of PMI. Two libslurm in a process would share their symbols.
+std::string look_at(const SlurmOfStep& slurm, std::string& path, std::string& release) {
+  void* const tried = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (tried == nullptr) return {};
+  const Symbols find{tried};
+  long (*const api_version)() = find.if_there("slurm_api_version");
+  if (api_version == nullptr) return {};
+  Dl_info info{};
+  if (::dladdr(find.if_there("PMI_Init").address, &info) != 0) path = info.dli_fname;
+  release = slurm_of_api(api_version());
+  auto why_not = why_not_libpmi(slurm, api_version(), path);
+  if (!why_not.empty()) (void)::dlclose(tried);
+  return why_not;
+}
 
 // A Slurm with its own prefix is seldom in the loader's path, but PREFIX/bin is in PATH, as srun is.
 std::vector<std::string> candidates(const Environment& environment, const SlurmOfStep& slurm) {
@@ -85,32 +86,23 @@ Result<Pmi1Library> load_pmi1(const Environment& environment) {
     return fail(ErrorCode::kMissing,
                 cat({"PMI-1 needs Slurm's configuration, and this task cannot read SLURM_CONF=", *configuration}));
   }
-  Pmi1Library pmi;
-  void* library = nullptr;
   const auto slurm = read_slurm(environment.get(kSettingsVariable).value_or(""));
   std::string of_another;
-  for (const auto& path : candidates(environment, slurm)) {
-    pmi.path = path;
-    auto why_not = pmi.look_at(slurm);
+  for (auto& path : candidates(environment, slurm)) {
+    std::string release;
+    auto why_not = look_at(slurm, path, release);
     if (of_another.empty()) of_another = why_not;
     // With RTLD_LOCAL the plugins of libslurm do not find its symbols, and the loader ends the process.
-    if (why_not.empty()) library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library != nullptr) break;
+    void* const library = why_not.empty() ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) : nullptr;
+    if (library == nullptr) continue;
+    Pmi1Library pmi{{library}, path, release};
+    if (pmi.find.is_whole) return pmi;
+    return fail(ErrorCode::kMissing, cat({path, " does not have all functions of PMI-1"}));
   }
-  if (library == nullptr && !of_another.empty()) return fail(ErrorCode::kMissing, std::move(of_another));
-  if (library == nullptr) {
-    const char* reason = ::dlerror();
-    return fail(ErrorCode::kMissing, cat({"cannot load Slurm's PMI-1 library: ",
-                                          reason == nullptr ? kPmiLibrary : reason, "; install it (Debian: libpmi0)"}));
-  }
-  const bool is_whole =
-      find_symbol(library, "PMI_Init", pmi.init) && find_symbol(library, "PMI_Get_rank", pmi.get_rank) &&
-      find_symbol(library, "PMI_Get_size", pmi.get_size) &&
-      find_symbol(library, "PMI_KVS_Get_my_name", pmi.get_my_name) && find_symbol(library, "PMI_KVS_Put", pmi.put) &&
-      find_symbol(library, "PMI_KVS_Commit", pmi.commit) && find_symbol(library, "PMI_Barrier", pmi.barrier) &&
-      find_symbol(library, "PMI_KVS_Get", pmi.get) && find_symbol(library, "PMI_Finalize", pmi.finalize);
-  if (is_whole) return pmi;
-  return fail(ErrorCode::kMissing, cat({pmi.path, " does not have all functions of PMI-1"}));
+  const char* reason = ::dlerror();
+  if (!of_another.empty()) return fail(ErrorCode::kMissing, std::move(of_another));
+  return fail(ErrorCode::kMissing, cat({"cannot load Slurm's PMI-1 library: ", reason == nullptr ? kPmiLibrary : reason,
+                                        "; install it (Debian: libpmi0)"}));
 }
 
 std::string key_of(Rank rank, std::size_t piece) {

@@ -46,16 +46,17 @@ struct Request : Answer {
 
 // Never deleted: callbacks of an abandoned session may come until the process ends.
 struct Library {
-  decltype(&PMIx_Get_version) get_version = nullptr;
-  decltype(&PMIx_Initialized) initialized = nullptr;
-  decltype(&PMIx_Init) init = nullptr;
-  decltype(&PMIx_Finalize) finalize = nullptr;
-  decltype(&PMIx_Put) put = nullptr;
-  decltype(&PMIx_Commit) commit = nullptr;
-  decltype(&PMIx_Fence_nb) fence = nullptr;
-  decltype(&PMIx_Get_nb) get = nullptr;
-  decltype(&PMIx_Error_string) error_string = nullptr;
-  std::string version;
+  Symbols find;
+  decltype(&PMIx_Get_version) get_version = find("PMIx_Get_version");
+  decltype(&PMIx_Initialized) initialized = find("PMIx_Initialized");
+  decltype(&PMIx_Init) init = find("PMIx_Init");
+  decltype(&PMIx_Finalize) finalize = find("PMIx_Finalize");
+  decltype(&PMIx_Put) put = find("PMIx_Put");
+  decltype(&PMIx_Commit) commit = find("PMIx_Commit");
+  decltype(&PMIx_Fence_nb) fence = find("PMIx_Fence_nb");
+  decltype(&PMIx_Get_nb) get = find("PMIx_Get_nb");
+  decltype(&PMIx_Error_string) error_string = find("PMIx_Error_string");
+  std::string version = {};
 };
 std::atomic<const Library*> loaded{nullptr};
 
@@ -140,14 +141,8 @@ Status load() {
                 cat({"cannot load PMIx: ", reason == nullptr ? name : reason,
                      "; install it (Debian: libpmix2), or set SLURM_BOOTSTRAP_PMIX to its file"}));
   }
-  auto pmix = std::make_unique<Library>();
-  const bool is_whole =
-      find_symbol(library, "PMIx_Get_version", pmix->get_version) &&
-      find_symbol(library, "PMIx_Initialized", pmix->initialized) && find_symbol(library, "PMIx_Init", pmix->init) &&
-      find_symbol(library, "PMIx_Finalize", pmix->finalize) && find_symbol(library, "PMIx_Put", pmix->put) &&
-      find_symbol(library, "PMIx_Commit", pmix->commit) && find_symbol(library, "PMIx_Fence_nb", pmix->fence) &&
-      find_symbol(library, "PMIx_Get_nb", pmix->get) && find_symbol(library, "PMIx_Error_string", pmix->error_string);
-  if (!is_whole) {
+  std::unique_ptr<Library> pmix(new Library{{library}});
+  if (!pmix->find.is_whole) {
     return fail(ErrorCode::kUnsupported,
                 cat({"the PMIx library ", name, " does not have all functions of PMIx 3; use PMIx 3 or newer"}));
   }
@@ -227,10 +222,10 @@ namespace bootstrap {
 
 bool has_own_pmix() {
   void* const library = pmix::loaded_by_program();
-  decltype(&PMIx_Initialized) initialized = nullptr;
-  const bool has_session =
-      library != nullptr && find_symbol(library, "PMIx_Initialized", initialized) && initialized() != 0;
-  if (library != nullptr) (void)::dlclose(library);
+  if (library == nullptr) return false;
+  const decltype(&PMIx_Initialized) initialized = Symbols{library}.if_there("PMIx_Initialized");
+  const bool has_session = initialized != nullptr && initialized() != 0;
+  (void)::dlclose(library);
   return has_session;
 }
 
