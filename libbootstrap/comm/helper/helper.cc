@@ -139,7 +139,7 @@ class HelperServer {
   }
 
  private:
-  std::optional<Strings> next() {
+  Result<Strings> next() {
     work_.unlock();
     auto request = helper_socket::receive();
     work_.lock();

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +46,8 @@ namespace helper_socket {
 
 inline constexpr const char* kBegun = "begun";  // the first message of a helper
 
-// The next request; nothing: there is none any more.
-std::optional<std::vector<std::string>> receive();
+// The next request; an error: there is none any more.
+Result<std::vector<std::string>> receive();
 
 void send(const std::vector<std::string>& answer);
 

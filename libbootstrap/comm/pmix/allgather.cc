@@ -9,22 +9,11 @@
 #include "comm/pmix/node_sockets.h"
 #include "probe/secrets.h"
 
-// The steps of one round. A name in brackets is the key of a value that a rank puts; N is the number of the call. No
-// key is put twice: with hash a session keeps what it has read, and ds21 does not find a third value of another size.
-//
-//   put         [step.N] tag and value
-//     |
-//   meet        the ranks of this node, if MPI may have closed a session a moment ago: each looks for [step.N] of the
-//     |         others
-//     |
-//   meet nodes  in the first call, on Slurm before 23.02: [met.D] of the node that is D nodes away
-//     |
-//   fence       brings [step.N] to all nodes
-//     |
-//   read        [step.N] of the ranks that are wanted; the tag shows another call
-//
-// A step that fails continues with a query for the missing ranks, by [step.N]. The engine leaves [given_up] then: the
-// rank makes no further call.
+// The steps of a round are those of AllgatherRunner::run(). Ranks put these keys, each below "bootstrap.":
+//   step.N  tag and value of call number N; it also says to the ranks of a node that this one is there
+//   met.D   in the first call, on Slurm before 23.02: the node that is D nodes away has answered
+// No key is put twice: with hash a session keeps what it has read, and ds21 does not find a third value of another
+// size. A step that fails continues with a query for the missing ranks, by step.N.
 
 namespace bootstrap {
 namespace {
