@@ -143,45 +143,40 @@ Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const boot
   return wanted;
 }
 
-// A rank that cannot take part still joins the exchange and sends the reason, so that the other ranks fail at once.
-struct Attempt {
-  Group group;
-  CommunicatorOptions options;
-  nccl::Functions nccl;
-};
-
 // `uses_gpu`: for a communicator. A program that asks for ids alone may choose its device later. `kind`: what the other
-// ranks ask for where `group` is an error.
-Attempt prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given,
-                bool uses_gpu, GroupKind kind = GroupKind::kWorld) {
-  Attempt attempt;
+// ranks ask for where `group` is an error. A rank that cannot take part still joins the exchange and sends the reason,
+// so that the other ranks fail at once.
+CommunicatorCall prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given,
+                         bool uses_gpu, GroupKind kind) {
+  CommunicatorCall call{.exchange = job.exchange.get(), .layout = job.layout};
+  auto& wanted = call.options;
   const auto options = read_comm_options(job, given);
   if (options) {
-    attempt.options = *options;
+    wanted = *options;
   } else {
-    attempt.options.deadline = deadline_of(job, 0);
-    attempt.options.refusal = options.error();
+    wanted.deadline = deadline_of(job, 0);
+    wanted.refusal = options.error();
   }
   if (group) {
-    attempt.group = *group;
+    call.group = *group;
   } else {
-    attempt.group = world_group(job.layout, job.place.rank);
-    attempt.group.kind = kind;
-    attempt.options.refusal = group.error();
+    call.group = world_group(job.layout, job.place.rank);
+    call.group.kind = kind;
+    wanted.refusal = group.error();
   }
-  if (attempt.options.refusal) return attempt;
-  const auto device = uses_gpu ? std::optional(attempt.options.device) : std::nullopt;
-  const auto nccl = prepare_nccl(job.nccl_library, device, end_of_own_part(attempt.options.deadline));
-  if (nccl) attempt.nccl = **nccl;
-  if (!nccl) attempt.options.refusal = nccl.error();
-  return attempt;
+  if (wanted.refusal) return call;
+  const auto device = uses_gpu ? std::optional(wanted.device) : std::nullopt;
+  const auto nccl = prepare_nccl(job.nccl_library, device, end_of_own_part(wanted.deadline));
+  if (nccl) call.nccl = **nccl;
+  if (!nccl) wanted.refusal = nccl.error();
+  return call;
 }
 
 Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given, ncclComm** comm,
                  GroupKind kind = GroupKind::kWorld) {
-  Attempt attempt = prepare(job, group, given, true, kind);
-  if (comm == nullptr) attempt.options.refusal = Error{ErrorCode::kInvalid, "the pointer to the communicator is NULL"};
-  const auto made = make_communicator(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
+  auto call = prepare(job, group, given, true, kind);
+  if (comm == nullptr) call.options.refusal = Error{ErrorCode::kInvalid, "the pointer to the communicator is NULL"};
+  const auto made = make_communicator(std::move(call));
   if (!made) return fail(made.error());
   *comm = *made;
   return {};
@@ -189,15 +184,15 @@ Status make_comm(bootstrap_t& job, const Result<Group>& group, const bootstrap_c
 
 Status make_ids(bootstrap_t& job, const Result<Group>& group, bootstrap_unique_id_t* ids, int count,
                 GroupKind kind = GroupKind::kWorld) {
-  Attempt attempt = prepare(job, group, nullptr, false, kind);
-  if (ids == nullptr && !attempt.group.ranks.empty())
-    attempt.options.refusal = Error{ErrorCode::kInvalid, "the buffer is NULL"};
+  auto call = prepare(job, group, nullptr, false, kind);
+  auto& options = call.options;
+  if (ids == nullptr && !call.group.ranks.empty()) options.refusal = Error{ErrorCode::kInvalid, "the buffer is NULL"};
   if (count < 1) {
-    attempt.options.refusal =
+    options.refusal =
         Error{ErrorCode::kInvalid, cat({std::to_string(count), " unique ids requested; request at least 1"})};
   }
-  attempt.options.roots = static_cast<std::uint32_t>(std::max(count, 1));
-  auto made = exchange_unique_ids(*job.exchange, job.layout, attempt.group, attempt.nccl, attempt.options);
+  options.roots = static_cast<std::uint32_t>(std::max(count, 1));
+  auto made = exchange_unique_ids(std::move(call));
   if (!made) return fail(made.error());
   static_assert(sizeof(bootstrap_unique_id_t) == sizeof(nccl::UniqueId));
   if (!made->empty()) std::memcpy(ids, made->data(), made->size() * sizeof(nccl::UniqueId));
@@ -205,44 +200,36 @@ Status make_ids(bootstrap_t& job, const Result<Group>& group, bootstrap_unique_i
   return {};
 }
 
-bootstrap_status_t refuse(const char* sentence) { return report(BOOTSTRAP_ERROR_INVALID, sentence); }
-
 }  // namespace
 }  // namespace bootstrap::api
 
 using bootstrap::api::guarded;
-using bootstrap::api::refuse;
 
 extern "C" {
 
 bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all) {
-  if (job == nullptr) return refuse("bootstrap_exchange: the handle is NULL");
-  return guarded("bootstrap_exchange", *job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
+  return guarded("bootstrap_exchange", job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
 }
 
 bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root) {
-  if (job == nullptr) return refuse("bootstrap_broadcast: the handle is NULL");
-  return guarded("bootstrap_broadcast", *job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
+  return guarded("bootstrap_broadcast", job, [=] { return bootstrap::api::broadcast(*job, data, bytes, root); });
 }
 
 bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {
-  if (job == nullptr) return refuse("bootstrap_barrier: the handle is NULL");
-  return guarded("bootstrap_barrier", *job, [=] { return bootstrap::api::barrier(*job); });
+  return guarded("bootstrap_barrier", job, [=] { return bootstrap::api::barrier(*job); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                        const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr) return refuse("bootstrap_nccl_comm: the handle is NULL");
   if (comm != nullptr) *comm = nullptr;
-  return guarded("bootstrap_nccl_comm", *job,
+  return guarded("bootstrap_nccl_comm", job,
                  [=] { return bootstrap::api::make_comm(*job, bootstrap::api::group_of(*job, group), options, comm); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks, int count,
                                              const bootstrap_comm_options_t* options, struct ncclComm** comm) {
-  if (job == nullptr) return refuse("bootstrap_nccl_comm_ranks: the handle is NULL");
   if (comm != nullptr) *comm = nullptr;
-  return guarded("bootstrap_nccl_comm_ranks", *job, [=] {
+  return guarded("bootstrap_nccl_comm_ranks", job, [=] {
     return bootstrap::api::make_comm(*job, bootstrap::api::group_of_list(*job, ranks, count), options, comm,
                                      bootstrap::GroupKind::kList);
   });
@@ -250,15 +237,13 @@ bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, const int* ranks,
 
 bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group, bootstrap_unique_id_t* ids,
                                              int count) {
-  if (job == nullptr) return refuse("bootstrap_nccl_unique_ids: the handle is NULL");
-  return guarded("bootstrap_nccl_unique_ids", *job,
+  return guarded("bootstrap_nccl_unique_ids", job,
                  [=] { return bootstrap::api::make_ids(*job, bootstrap::api::group_of(*job, group), ids, count); });
 }
 
 bootstrap_status_t bootstrap_nccl_unique_ids_ranks(bootstrap_t* job, const int* ranks, int size,
                                                    bootstrap_unique_id_t* ids, int count) {
-  if (job == nullptr) return refuse("bootstrap_nccl_unique_ids_ranks: the handle is NULL");
-  return guarded("bootstrap_nccl_unique_ids_ranks", *job, [=] {
+  return guarded("bootstrap_nccl_unique_ids_ranks", job, [=] {
     return bootstrap::api::make_ids(*job, bootstrap::api::group_of_list(*job, ranks, size), ids, count,
                                     bootstrap::GroupKind::kList);
   });

@@ -64,10 +64,11 @@ bootstrap_status_t guarded(const char* function, Body body) noexcept {
 
 // The same for a call on a handle. An error of the exchange has the prefix already.
 template <class Body>
-bootstrap_status_t guarded(const char* function, const bootstrap_t& job, Body body) noexcept {
+bootstrap_status_t guarded(const char* function, const bootstrap_t* job, Body body) noexcept {
   return guarded(function, [&]() -> Status {
+    if (job == nullptr) return fail(ErrorCode::kInvalid, cat({function, ": the handle is NULL"}));
     auto status = body();
-    if (!status && !status.error().message.starts_with(job.who)) status.error().message.insert(0, job.who);
+    if (!status && !status.error().message.starts_with(job->who)) status.error().message.insert(0, job->who);
     return status;
   });
 }

@@ -13,7 +13,6 @@
 
 #include "comm/exchange_engine.h"
 #include "core/settings/settings.h"
-#include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
 
@@ -33,6 +32,7 @@ struct ProcessState {
   std::uint64_t rounds = 0;  // begun so far; equal on all ranks
   std::optional<CallTag> given_up;
   std::array<std::unique_ptr<ExchangeEngine>, 2> helpers;  // by carrier; kept while a handle is open
+  std::unique_ptr<ExchangeEngine> riding;                  // the same in this process
 };
 
 ProcessState& process_state() {
@@ -59,6 +59,7 @@ class StepExchange final : public Exchange {
     if (--process.handles > 0 || process.owner != ::getpid()) return;
     const std::lock_guard lock(process.mutex);
     leave_helpers(true, steady_clock::now() + kTimeToLeave);
+    process.riding.reset();
   }
   StepExchange(const StepExchange&) = delete;
   StepExchange& operator=(const StepExchange&) = delete;
@@ -124,8 +125,9 @@ class StepExchange final : public Exchange {
   Result<ExchangeEngine*> open_engine(Deadline deadline) {
     const auto server = check_pmix_environment(self_.environment, self_.id, self_.rank);
     if (server && (server->from_mpirun || has_own_pmix())) {
-      if (!riding_) riding_ = ride_on_own_pmix(self_, *server);
-      return riding_.get();
+      auto& riding = process_state().riding;
+      if (!riding) riding = ride_on_own_pmix(self_, *server);
+      return riding.get();
     }
     if (server) return open_helper(Carrier::kPmix, deadline);
     const bool is_missing = server.error().code == ErrorCode::kMissing;
@@ -146,7 +148,6 @@ class StepExchange final : public Exchange {
   }
 
   StepRank self_;
-  std::unique_ptr<ExchangeEngine> riding_;
   std::optional<CallTag> last_;  // the round that reports belong to
   std::string name_;             // of the engine of the last round
 };

@@ -1,4 +1,4 @@
-// The entry points of the preloaded library: before `main`, and as the program of a helper process.
+// What the preloaded library does before `main`.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "comm/helper/helper_main.h"
 #include "preload/preload.h"
 
 namespace bootstrap {
@@ -56,23 +55,3 @@ __attribute__((constructor)) void enter(int count, char** words) {
 
 }  // namespace
 }  // namespace bootstrap
-
-// On x86-64 the kernel's stack holds no return address, so its alignment differs from what functions expect.
-#if defined(__x86_64__)
-#define BOOTSTRAP_ENTRY [[gnu::force_align_arg_pointer, noreturn, gnu::used]]
-#define BOOTSTRAP_NO_CALLER ".cfi_undefined 16"  // who walks the stack, such as a sanitizer, stops here
-#else
-#define BOOTSTRAP_ENTRY [[noreturn, gnu::used]]
-#define BOOTSTRAP_NO_CALLER ".cfi_undefined 30"
-#endif
-
-// Here this library starts when HelperProcess lets the loader run it as a program; -Wl,-e,NAME puts the address into
-// the header of the file. The loader has initialised the C library, and start code for argc, argv and constructors is
-// not needed.
-extern "C" {
-BOOTSTRAP_ENTRY void bootstrap_entry();
-void bootstrap_entry() {
-  __asm__(BOOTSTRAP_NO_CALLER);
-  bootstrap::serve_as_helper();
-}
-}

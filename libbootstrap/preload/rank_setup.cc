@@ -25,10 +25,10 @@
 #include "core/step/step_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
+#include "probe/machine.h"
 #include "probe/own_process.h"
 #include "probe/port_reservation.h"
 #include "probe/read_environment.h"
-#include "probe/read_network.h"
 
 namespace bootstrap {
 

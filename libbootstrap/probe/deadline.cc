@@ -6,7 +6,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <exception>
 

@@ -28,7 +28,6 @@ class Descriptor {
   void reset() noexcept {
     if (number_ >= 0) ::close(std::exchange(number_, -1));
   }
-  int release() noexcept { return std::exchange(number_, -1); }
   int get() const { return number_; }
   bool is_open() const { return number_ >= 0; }
 

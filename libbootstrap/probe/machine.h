@@ -1,9 +1,13 @@
-// What this machine has that communication between ranks depends on, from files alone: no socket, no packet.
+// What this machine has that communication between ranks depends on: routes, RDMA devices, memory. Sends no packet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "core/settings/settings.h"
+#include "core/step/step_facts.h"
 
 namespace bootstrap {
 
@@ -19,5 +23,11 @@ struct Machine {
 
 // Tests put a `root` before every path. A file that does not exist is no error.
 Machine read_machine(const std::string& root = "");
+
+// Adds to the facts what an interface is chosen by, where one is to be chosen. `root` stands before /proc and /sys.
+void gather_network(StepFacts& facts, const Settings& settings, const std::string& root = {});
+
+// False where the system refuses it as the own one.
+bool is_own_address(std::string_view address);
 
 }  // namespace bootstrap

@@ -13,7 +13,7 @@ extern "C" {
 // Of libc.so.6 before 2.34, and null since: there libdl.so.2 is not needed to open a library.
 [[gnu::weak]] void* __libc_dlopen_mode(const char* name, int mode);  // NOLINT
 
-[[gnu::weak]] void bootstrap_entry();  // not in programs
+[[gnu::weak]] void bootstrap_entry();  // not in the plugin
 void bootstrap_entry_of_old_glibc();
 
 // Without malloc: the processes that call it share their memory.

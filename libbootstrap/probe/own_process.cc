@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/util/text.h"
 #include "probe/files.h"

@@ -50,12 +50,27 @@ OwnGpus find_own_gpus(const Environment& environment, const Place* place = nullp
 
 std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths);
 
-// Finds a function of a library that dlopen(3) has opened.
-template <class Function>
-bool find_symbol(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(::dlsym(library, name));
-  return function != nullptr;
-}
+// Finds functions of a library that dlopen(3) has opened. A table of them is a struct that has this first, and behind
+// each pointer `= find("NAME")`.
+struct Symbols {
+  struct Address {
+    void* address;
+    template <class Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+
+  void* library;
+  bool is_whole = true;  // all are there
+
+  Address if_there(const char* name) const { return {::dlsym(library, name)}; }
+  Address operator()(const char* name) {
+    const auto found = if_there(name);
+    is_whole = is_whole && found.address != nullptr;
+    return found;
+  }
+};
 
 // Whether this process has a library loaded whose file name begins so: "libmpi" is also true after MPI_Finalize, when
 // Open MPI has closed libpmix.

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <string>
 #include <utility>
 
 #include "core/util/text.h"

@@ -12,7 +12,6 @@
 #include <cstring>
 
 #include "core/settings/variables.h"
-#include "core/step/step_facts.h"
 #include "core/util/text.h"
 #include "probe/files.h"
 #include "probe/own_process.h"

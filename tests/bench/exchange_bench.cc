@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
-#include "comm/helper/helper_main.h"
+#include "comm/helper/helper.h"
 #include "core/plan/own_plan.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"

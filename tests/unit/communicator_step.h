@@ -30,10 +30,7 @@ inline void load_gpus(const char* count) {
 inline constexpr auto kEnough = std::chrono::seconds(60);  // on a machine with many more ranks than cores
 
 // One call of all ranks, each in a thread. A test can change a rank's own options, group and NCCL.
-struct Call {
-  CommunicatorOptions options;
-  Group group;
-  nccl::Functions nccl;
+struct Call : CommunicatorCall {
   std::function<void()> before = [] {};  // in the rank's thread
 };
 using Change = std::function<void(Rank, Call&)>;
@@ -50,16 +47,13 @@ class Step {
   std::size_t values_read() const { return hall_.values_read(); }
 
   Comms make(const Change& change, std::chrono::milliseconds timeout = kEnough) {
-    return each<nccl::Comm>(change, timeout, [this](Exchange& exchange, const Call& call) {
-      return make_communicator(exchange, layout(), call.group, call.nccl, call.options);
-    });
+    return each<nccl::Comm>(change, timeout, [](const Call& call) { return make_communicator(call); });
   }
 
   std::vector<Result<std::vector<nccl::UniqueId>>> make_ids(std::uint32_t roots, const Change& change) {
-    return each<std::vector<nccl::UniqueId>>(change, kEnough, [&, this](Exchange& exchange, const Call& call) {
-      auto options = call.options;
-      options.roots = roots;
-      return exchange_unique_ids(exchange, layout(), call.group, call.nccl, options);
+    return each<std::vector<nccl::UniqueId>>(change, kEnough, [roots](Call call) {
+      call.options.roots = roots;
+      return exchange_unique_ids(std::move(call));
     });
   }
 
@@ -72,13 +66,16 @@ class Step {
     std::vector<std::thread> threads;
     for (Rank rank = 0; rank < layout().size(); ++rank) {
       Call call;
+      call.layout = layout();
       call.options.deadline = deadline;
       call.group = world_group(layout(), rank);
       call.nccl = nccl;
       change(rank, call);
-      threads.emplace_back([&, rank, call] {
+      threads.emplace_back([&, rank, call]() mutable {
         call.before();
-        results[rank] = work(*hall_.exchange_of(rank), call);
+        const auto exchange = hall_.exchange_of(rank);
+        call.exchange = exchange.get();
+        results[rank] = work(call);
       });
     }
     for (auto& thread : threads) thread.join();

@@ -68,13 +68,13 @@ nccl::Functions fake_functions() {
 }
 
 // Rank 9 of the step is rank 5 of the communicator.
-InitCall call_of(const nccl::Functions& nccl, bool nonblocking, milliseconds timeout) {
+Result<nccl::Comm> init(const nccl::Functions& nccl, bool nonblocking, milliseconds timeout) {
   const auto layout = layout_of({8, 8});
-  return {.nccl = nccl,
-          .ids = std::vector<nccl::UniqueId>(1),
-          .layout = layout,
-          .group = *list_group(layout, 9, {0, 1, 2, 3, 4, 9, 10, 11}),
-          .options = {.nonblocking = nonblocking, .deadline = steady_clock::now() + timeout}};
+  return init_communicator({.layout = layout,
+                            .group = *list_group(layout, 9, {0, 1, 2, 3, 4, 9, 10, 11}),
+                            .nccl = nccl,
+                            .options = {.nonblocking = nonblocking, .deadline = steady_clock::now() + timeout}},
+                           std::vector<nccl::UniqueId>(1));
 }
 
 constexpr milliseconds kLong{60000};
@@ -99,7 +99,7 @@ TEST(Init, EndsAsNcclDoes) {
     fake.answer = row.answer;
     fake.polls_until_done = row.polls_until_done;
     fake.last_state = row.last_state;
-    const auto comm = init_communicator(call_of(nccl, row.nonblocking, kLong));
+    const auto comm = init(nccl, row.nonblocking, kLong);
     EXPECT_EQ(comm ? "" : comm.error().message, row.message) << row.why;
     EXPECT_TRUE(!comm || *comm == the_comm()) << row.why;
     EXPECT_EQ(comm ? ErrorCode::kUnavailable : comm.error().code, ErrorCode::kUnavailable) << row.why;
@@ -112,7 +112,7 @@ TEST(Init, AbortsANonBlockingOneAtTheDeadline) {
   fake.answer = nccl::kInProgress;
   fake.polls_until_done = 1 << 30;
   const auto start = steady_clock::now();
-  const auto error = error_of(init_communicator(call_of(nccl, true, kShort)));
+  const auto error = error_of(init(nccl, true, kShort));
   EXPECT_GE(steady_clock::now() - start, kShort);
   EXPECT_EQ(fake.aborts, 1) << "before the call returns";
   EXPECT_EQ(error.code, ErrorCode::kTimeout);
@@ -125,7 +125,7 @@ TEST(Init, AbortsANonBlockingOneAtTheDeadline) {
 TEST(Init, EndsABlockingOneThatComesTooLate) {
   const auto nccl = fake_functions();
   fake.pause_ms = 600;
-  EXPECT_EQ(error_of(init_communicator(call_of(nccl, false, kShort))).code, ErrorCode::kTimeout);
+  EXPECT_EQ(error_of(init(nccl, false, kShort)).code, ErrorCode::kTimeout);
   EXPECT_EQ(fake.aborts, 0) << "it is not there yet";
   for (int i = 0; i < 1000 && fake.aborts == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
   EXPECT_EQ(fake.aborts, 1);

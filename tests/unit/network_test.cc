@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "probe/read_network.h"
+#include "probe/machine.h"
 #include "step_environment.h"
 
 namespace bootstrap {

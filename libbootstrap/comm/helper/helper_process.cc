@@ -24,14 +24,10 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "core/util/text.h"
-#include "probe/deadline.h"
-#include "probe/files.h"
 #include "probe/secrets.h"
 
 // clone(2), under the name by which ThreadSanitizer does not take it for a fork: the memory is shared.
@@ -47,12 +43,10 @@ constexpr std::size_t kMaxMessage = std::size_t{1} << 36;  // 64 KiB of each of 
 
 constexpr std::size_t kFirstRead = 4096;
 
-constexpr const char* kBegun = "begun";  // the first message of a helper
-
 // The process whose helper this is has ended. No program sends the last signal number by chance.
 constexpr int kPeerIsGone = 64;
 
-// How this code starts as a program: the library has an entry point (preload/constructor.cc), and the loader of this
+// How this code starts as a program: the library has an entry point (comm/helper/helper.cc), and the loader of this
 // process can run it.
 struct OwnProgram {
   std::string program;
@@ -137,16 +131,19 @@ bool write_all(int socket, std::string_view text, Deadline deadline) {
   return true;
 }
 
-enum class End : std::uint8_t { kWhole, kClosed, kLate };
+tl::unexpected<Error> no_answer() { return fail(ErrorCode::kUnavailable, "it ended without an answer"); }
 
 // What the other end has sent, up to so many bytes; the number of bytes is in `size`.
-End read_some(int socket, char* to, std::size_t& size, Deadline deadline) {
+Status read_some(int socket, char* to, std::size_t& size, Deadline deadline) {
   while (true) {
-    if (deadline != Deadline::max() && !poll_until(socket, POLLIN, deadline)) return End::kLate;
+    if (deadline != Deadline::max() && !poll_until(socket, POLLIN, deadline)) {
+      return fail(ErrorCode::kTimeout, "it did not answer before the deadline");
+    }
     const auto got = ::recv(socket, to, size, 0);
     if (got < 0 && errno == EINTR) continue;
-    size = got > 0 ? static_cast<std::size_t>(got) : 0;
-    return got > 0 ? End::kWhole : End::kClosed;
+    if (got <= 0) return no_answer();
+    size = static_cast<std::size_t>(got);
+    return {};
   }
 }
 
@@ -162,18 +159,18 @@ bool send_list(int socket, const std::vector<std::string>& strings, Deadline dea
 }
 
 // Each answer follows a request, so what is read belongs to one message, most often all of it at once.
-End receive_list(int socket, std::vector<std::string>& strings, Deadline deadline) {
+Result<std::vector<std::string>> receive_list(int socket, Deadline deadline) {
   std::string text(kFirstRead, '\0');
   std::uint64_t length = 0;
   for (std::size_t have = 0; have < sizeof length || have < sizeof length + length;) {
     std::size_t size = text.size() - have;
-    const auto end = read_some(socket, text.data() + have, size, deadline);
-    have += size;
+    const auto status = read_some(socket, text.data() + have, size, deadline);
+    if (status) have += size;
     const bool has_length = have >= sizeof length;
     if (has_length) std::memcpy(&length, text.data(), sizeof length);
-    if (end != End::kWhole || length > kMaxMessage) {
+    if (!status || length > kMaxMessage) {
       wipe(text);
-      return end == End::kWhole ? End::kClosed : end;
+      return status ? no_answer() : fail(status.error());
     }
     if (!has_length || text.size() >= sizeof length + length) continue;
     std::string whole(sizeof length + length, '\0');
@@ -181,11 +178,10 @@ End receive_list(int socket, std::vector<std::string>& strings, Deadline deadlin
     wipe(text);
     text = std::move(whole);
   }
-  auto read = decode_strings(std::string_view(text).substr(sizeof length, length));
+  auto strings = decode_strings(std::string_view(text).substr(sizeof length, length));
   wipe(text);
-  if (!read) return End::kClosed;
-  strings = std::move(*read);
-  return End::kWhole;
+  if (!strings) return no_answer();
+  return std::move(*strings);
 }
 
 }  // namespace
@@ -216,10 +212,10 @@ struct HelperProcess::Start {
   int thread = 1;      // 0: it has ended
   alignas(16) std::array<char, kStackSize> stacks[3];
 
-  // The kernel wakes us. Without a time it waits for ever.
-  static void wait_while(const int& value, int unwanted, std::optional<Deadline> deadline) {
+  // The kernel wakes us.
+  static void wait_while(const int& value, int unwanted, Deadline deadline) {
     while (__atomic_load_n(&value, __ATOMIC_SEQ_CST) == unwanted) {
-      const auto left = deadline ? *deadline - steady_clock::now() : std::chrono::hours(1);
+      const auto left = deadline - steady_clock::now();
       if (left.count() <= 0) return;
       const auto nanoseconds = std::chrono::nanoseconds(left).count();
       const timespec time{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
@@ -335,10 +331,10 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
   auto* const start = new Start(std::move(*own), environment, std::move(theirs));
   std::unique_ptr<HelperProcess> helper(new HelperProcess(std::move(ours), start));
   if (!start->run(helper->socket_)) return fail(ErrorCode::kUnavailable, start->describe_failure());
-  std::vector<std::string> first;
-  const auto end = receive_list(helper->socket_.get(), first, deadline);
-  if (end == End::kWhole && first == std::vector<std::string>{kBegun}) return helper;
-  if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not begin before the deadline");
+  const auto first = receive_list(helper->socket_.get(), deadline);
+  if (first && *first == std::vector<std::string>{helper_socket::kBegun}) return helper;
+  if (!first && first.error().code == ErrorCode::kTimeout)
+    return fail(ErrorCode::kTimeout, "it did not begin before the deadline");
   const bool has_ended = start->has_ended(std::max(deadline, steady_clock::now()));
   return fail(ErrorCode::kUnavailable, has_ended ? start->describe_failure() : "it did not begin");
 }
@@ -351,12 +347,8 @@ HelperProcess::~HelperProcess() {
 }
 
 Result<std::vector<std::string>> HelperProcess::ask(const std::vector<std::string>& request, Deadline deadline) {
-  std::vector<std::string> answer;
-  const bool is_sent = send_list(socket_.get(), request, deadline);
-  const auto end = is_sent ? receive_list(socket_.get(), answer, deadline) : End::kClosed;
-  if (end == End::kWhole) return answer;
-  if (end == End::kLate) return fail(ErrorCode::kTimeout, "it did not answer before the deadline");
-  return fail(ErrorCode::kUnavailable, "it ended without an answer");
+  if (!send_list(socket_.get(), request, deadline)) return no_answer();
+  return receive_list(socket_.get(), deadline);
 }
 
 bool HelperProcess::wait_for_end(Deadline deadline) {
@@ -366,13 +358,7 @@ bool HelperProcess::wait_for_end(Deadline deadline) {
 
 namespace helper_socket {
 
-void tell_begun() { (void)send_list(kHelperSocket, {kBegun}, Deadline::max()); }
-
-std::optional<std::vector<std::string>> receive() {
-  std::vector<std::string> request;
-  if (receive_list(kHelperSocket, request, Deadline::max()) != End::kWhole) return std::nullopt;
-  return request;
-}
+Result<std::vector<std::string>> receive() { return receive_list(kHelperSocket, Deadline::max()); }
 
 void send(const std::vector<std::string>& answer) { (void)send_list(kHelperSocket, answer, Deadline::max()); }
 

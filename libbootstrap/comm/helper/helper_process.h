@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +26,6 @@ class HelperProcess {
 
   // The helper ends, too, when this is gone, when it has no further request, or when the process is gone; in its time.
   ~HelperProcess();
-  HelperProcess(const HelperProcess&) = delete;
-  HelperProcess& operator=(const HelperProcess&) = delete;
 
   // kTimeout: no answer at the deadline. kUnavailable: it ended without an answer. Do not ask again after either.
   Result<std::vector<std::string>> ask(const std::vector<std::string>& request, Deadline deadline);
@@ -47,10 +44,10 @@ class HelperProcess {
 // In the helper: the socket to the process that asks.
 namespace helper_socket {
 
-void tell_begun();
+inline constexpr const char* kBegun = "begun";  // the first message of a helper
 
-// The next request; nothing: there is none any more.
-std::optional<std::vector<std::string>> receive();
+// The next request; an error: there is none any more.
+Result<std::vector<std::string>> receive();
 
 void send(const std::vector<std::string>& answer);
 

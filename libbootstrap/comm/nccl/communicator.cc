@@ -8,14 +8,11 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "comm/nccl/cuda_device.h"
-#include "comm/nccl/rank_conflicts.h"
 #include "core/exchange/exchanged_values.h"
-#include "core/step/rank_layout.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
@@ -28,30 +25,20 @@ using Ids = Result<std::vector<nccl::UniqueId>>;
 
 constexpr std::size_t kIdSize = sizeof(nccl::UniqueId);
 
-// Its last owner wipes the id.
-struct MadeId {
-  nccl::UniqueId id{};
+// Its last owner, which may be an abandoned thread, wipes the id.
+using MadeId = std::shared_ptr<const nccl::UniqueId>;
 
-  MadeId() = default;
-  MadeId(const MadeId&) = delete;
-  MadeId& operator=(const MadeId&) = delete;
-  ~MadeId() { wipe(id); }
-};
-
-Result<std::shared_ptr<const MadeId>> make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
-  using Id = std::shared_ptr<const MadeId>;
-  const auto work = [nccl]() -> Result<Id> {
-    const auto made = std::make_shared<MadeId>();
-    const auto code = nccl.get_unique_id(&made->id);
-    if (code == nccl::kSuccess) return Id(made);
+Result<MadeId> make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
+  const auto work = [nccl]() -> Result<MadeId> {
+    const std::shared_ptr<nccl::UniqueId> made(new nccl::UniqueId{}, [](nccl::UniqueId* id) {
+      wipe(*id);
+      delete id;
+    });
+    const auto code = nccl.get_unique_id(made.get());
+    if (code == nccl::kSuccess) return MadeId(made);
     return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
   };
-  return call_with_deadline<Id>("ncclGetUniqueId", work, deadline);
-}
-
-const char* to_string(GroupKind kind) {
-  constexpr std::array<const char*, 4> kNames = {"world", "node", "cross", "list"};
-  return kNames[static_cast<std::size_t>(kind)];
+  return call_with_deadline<MadeId>("ncclGetUniqueId", work, deadline);
 }
 
 // A rank of a larger group compares the ranks of its node alone: each value is a question to the server.
@@ -61,42 +48,36 @@ constexpr std::size_t kMostCompared = 512;
 // of its group, so that all get the same error at once, and reads the ids of the roots.
 class IdRound {
  public:
-  // `call`: what is made, for messages. `options.roots`: 1 to the size of the group. `gpu`: that this rank will use;
-  // empty: unknown, and not compared.
-  IdRound(const Layout& layout, const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options,
-          const std::string& call, const std::string& gpu)
-      : layout_(layout),
-        group_(group),
-        nccl_(nccl),
-        refusal_(options.refusal),
-        deadline_(options.deadline),
-        call_(call) {
+  // `what` is made, for messages. `gpu`: that this rank will use; empty: unknown, and not compared.
+  IdRound(const CommunicatorCall& call, const char* what, const std::string& gpu)
+      : call_(call), layout_(call.layout), group_(call.group), what_(what), refusal_(call.options.refusal) {
     spec_.gpu = gpu;
     if (is_outside()) return;
-    compared_ = group_.ranks;
-    std::sort(compared_.begin(), compared_.end());
-    if (compared_.size() > kMostCompared) {
-      const auto node = layout_.place(self()).node;
-      std::erase_if(compared_, [&](Rank rank) { return layout_.place(rank).node != node; });
-    }
-    spec_.roots = options.roots;
+    spec_.roots = roots_of(call);
     const auto size = static_cast<std::uint32_t>(group_.ranks.size());
     for (std::uint32_t root = 0; root < spec_.roots; ++root) {
       roots_.push_back(group_.ranks[rank_of_root(root, size, spec_.roots)]);
     }
+    read_ = group_.ranks;
+    const auto node = layout_.place(self()).node;
+    if (size > kMostCompared) std::erase_if(read_, [&](Rank rank) { return layout_.place(rank).node != node; });
+    read_.insert(read_.end(), roots_.begin(), roots_.end());
+    std::sort(read_.begin(), read_.end());
+    read_.erase(std::unique(read_.begin(), read_.end()), read_.end());
   }
 
   // The ids in order of root; none for a rank that is in no group.
-  Ids run(Exchange& exchange) {
+  Ids run() {
     check_fixed_root();
     make_id();
     complete_spec();
     auto round = make_round();
     wipe(id_);
-    auto result = exchange.run(round);
+    auto result = call_.exchange->run(round);
     wipe(round.value);
     // A rank that refuses may have had no time for the round: its own reason is the better one.
-    if (!result) return fail(refusal_.value_or(result.error()));
+    if (refusal_) return fail(*refusal_);
+    if (!result) return fail(result.error());
     auto ids = judge(*result);
     for (auto& text : *result) wipe(text);
     return ids;
@@ -122,16 +103,16 @@ class IdRound {
   // communicator is made.
   void make_id() {
     if (is_outside() || refusal_ || !is_root()) return;
-    const auto made = make_unique_id(nccl_, end_of_own_part(deadline_));
+    const auto made = make_unique_id(call_.nccl, end_of_own_part(call_.options.deadline));
     if (made) {
-      id_ = (*made)->id;
+      id_ = **made;
     } else {
       refusal_ = made.error();
     }
   }
 
   void complete_spec() {
-    spec_.nccl_version = nccl_.version;
+    spec_.nccl_version = call_.nccl.version;
     if (refusal_) spec_.refusal = refusal_->message;
     if (is_outside()) return;
     spec_.members =
@@ -144,53 +125,58 @@ class IdRound {
 
   // The value of a rank is its spec, and of a root a line break and the id behind it.
   Allgather make_round() const {
+    constexpr std::array kNames = {"world", "node", "cross", "list"};
     Allgather round;
-    round.purpose = cat({call_, " ", to_string(group_.kind)});
+    round.purpose = cat({what_, " ", kNames[static_cast<std::size_t>(group_.kind)]});
     round.value = write_record(spec_);
-    round.deadline = deadline_;
+    round.deadline = call_.options.deadline;
+    if (is_outside()) {
+      round.is_for_step = false;
+      return round;
+    }
     // In another rank's list a rank that refuses may be a root.
-    round.is_for_step = !is_outside() && (is_root() || refusal_ || group_.ranks.size() <= kMostCompared);
-    if (is_outside()) return round;
+    round.is_for_step = is_root() || refusal_ || group_.ranks.size() <= kMostCompared;
     if (is_root()) {
       round.value.reserve(round.value.size() + 1 + kIdSize);  // appending must leave no copy of the id in freed memory
       round.value.append("\n").append(id_.internal.data(), kIdSize);
     }
-    if (refusal_) return round;  // reads none: what are roots by its own list may be none by the others'
-    round.read = roots_;
-    round.read.insert(round.read.end(), compared_.begin(), compared_.end());
+    if (!refusal_) round.read = read_;  // else none: what are roots by its own list may be none by the others'
     return round;
   }
 
-  static std::optional<RankSpec> spec_in(std::string_view value) {
-    return read_record<RankSpec>(value.substr(0, value.find('\n')));
-  }
-
+  // Compares all pairs, also those without this rank: if two other ranks have one GPU, no rank may wait in NCCL.
   Ids judge(const RankValues& values) const {
-    if (refusal_) return fail(*refusal_);
-    if (is_outside()) return std::vector<nccl::UniqueId>();
-    const auto status = check_members(std::span(values).subspan(roots_.size()));
-    if (!status) return fail(status.error());
+    std::vector<RankSpec> members;
+    for (std::size_t i = 0; i < read_.size(); ++i) {
+      if (values[i].empty()) return fail(without_id(read_[i]));
+      auto spec = read_record<RankSpec>(std::string_view(values[i]).substr(0, values[i].find('\n')));
+      if (!spec) {
+        return fail(ErrorCode::kDisagreement,
+                    cat({describe_rank(layout_, read_[i]), " uses another version of libbootstrap than ",
+                         describe_rank(layout_, self()), "; install the same version on all nodes"}));
+      }
+      spec->rank = read_[i];
+      for (const auto& member : members) {
+        if (auto status = compare(layout_, member, *spec); !status) return fail(status.error());
+      }
+      members.push_back(std::move(*spec));
+    }
     return take_ids(values);
   }
 
-  // All pairs, also those without this rank: if two other ranks have one GPU, no rank may wait in NCCL.
-  Status check_members(std::span<const std::string> values) const {
-    std::vector<MemberSpec> members;
-    for (std::size_t i = 0; i < compared_.size(); ++i) {
-      const auto spec = spec_in(values[i]);
-      if (values[i].empty()) return fail(without_id(compared_[i]));
-      if (!spec) {
-        return fail(ErrorCode::kDisagreement,
-                    cat({describe_rank(layout_, compared_[i]), " uses another version of libbootstrap than ",
-                         describe_rank(layout_, self()), "; install the same version on all nodes"}));
+  Ids take_ids(const RankValues& values) const {
+    std::vector<nccl::UniqueId> ids(roots_.size());
+    for (std::size_t i = 0; i < roots_.size(); ++i) {
+      const auto place = std::lower_bound(read_.begin(), read_.end(), roots_[i]) - read_.begin();
+      const auto& text = values[static_cast<std::size_t>(place)];
+      const auto at = std::min(text.find('\n'), text.size());
+      if (text.size() != at + 1 + kIdSize) {
+        wipe(ids);
+        return fail(without_id(roots_[i]));
       }
-      const MemberSpec other{compared_[i], *spec};
-      for (const auto& member : members) {
-        if (auto status = compare(layout_, member, other); !status) return status;
-      }
-      members.push_back(other);
+      std::memcpy(ids[i].internal.data(), text.data() + at + 1, kIdSize);
     }
-    return {};
+    return ids;
   }
 
   Error without_id(Rank rank) const {
@@ -199,35 +185,13 @@ class IdRound {
                  " expects one from it: all members of a communicator must pass the same ranks and roots"})};
   }
 
-  Ids take_ids(const RankValues& values) const {
-    std::vector<nccl::UniqueId> ids(roots_.size());
-    for (std::size_t i = 0; i < roots_.size(); ++i) {
-      const std::string_view text = values[i];
-      const auto at = std::min(text.find('\n'), text.size());
-      const auto spec = spec_in(text);
-      Status status;
-      if (!spec || (spec->refusal.empty() && text.size() != at + 1 + kIdSize)) {
-        status = fail(without_id(roots_[i]));
-      } else if (roots_[i] != self()) {
-        status = compare(layout_, {self(), spec_}, {roots_[i], *spec});
-      }
-      if (!status) {
-        wipe(ids);
-        return fail(status.error());
-      }
-      std::memcpy(ids[i].internal.data(), text.data() + at + 1, kIdSize);
-    }
-    return ids;
-  }
-
+  const CommunicatorCall& call_;
   const Layout& layout_;
   const Group& group_;
-  const nccl::Functions& nccl_;
+  const char* what_;
   std::optional<Error> refusal_;
-  Deadline deadline_;
-  std::string call_;
-  std::vector<Rank> roots_;     // of the step, in order of root
-  std::vector<Rank> compared_;  // ascending
+  std::vector<Rank> roots_;  // of the step, in order of root
+  std::vector<Rank> read_;   // ascending: the ranks that are compared, and the roots
   nccl::UniqueId id_{};
   RankSpec spec_;
 };
@@ -243,12 +207,40 @@ std::optional<Error> refuse_roots(const Layout& layout, const Group& group, std:
                                          std::to_string(most), " ranks; the most is one for each rank"})};
 }
 
-std::uint32_t roots_of(const Group& group, const nccl::Functions& nccl, const CommunicatorOptions& options) {
-  const auto size = static_cast<std::uint32_t>(group.ranks.size());
-  return options.roots == 0 ? default_roots(group, nccl) : std::min(options.roots, std::max(size, 1U));
-}
-
 }  // namespace
+
+Status compare(const Layout& layout, const RankSpec& one, const RankSpec& other) {
+  constexpr std::string_view kOneVersion =
+      ": all ranks of a communicator need the same version; set LD_LIBRARY_PATH or SLURM_BOOTSTRAP_NCCL to a ";
+  constexpr std::string_view kOneGpu =
+      ": each rank of a communicator needs its own; request a GPU for each task (srun --gpus-per-node), and use the "
+      "device of bootstrap_device() in each rank";
+  if (other.rank < one.rank) return compare(layout, other, one);  // the same message on both
+  const auto name = [&layout](const RankSpec& spec) { return describe_rank(layout, spec.rank); };
+  for (const auto* const side : {&one, &other}) {
+    if (side->refusal.empty()) continue;
+    return fail(ErrorCode::kUnavailable, cat({name(*side), " cannot take part: ", side->refusal}));
+  }
+  const auto disagree = [](std::string sentence) { return fail(ErrorCode::kDisagreement, std::move(sentence)); };
+  // Versions come first: the default number of roots depends on them.
+  if (one.nccl_version != other.nccl_version) {
+    return disagree(cat({nccl::product(), " ", nccl::version_text(one.nccl_version), " on ", name(one), " and ",
+                         nccl::version_text(other.nccl_version), " on ", name(other), kOneVersion,
+                         used_gpu_libraries().nccl_file(), " that all nodes have"}));
+  }
+  if (one.members != other.members) {
+    return disagree(cat({name(one), " and ", name(other),
+                         " pass different lists of ranks: all members of a communicator must pass the same list in the "
+                         "same order"}));
+  }
+  if (one.roots != other.roots) {
+    return disagree(cat({name(one), " asks for ", counted(one.roots, "root"), ", ", name(other), " for ",
+                         std::to_string(other.roots), ": all members of a communicator must pass the same number"}));
+  }
+  const bool is_one_node = layout.place(one.rank).node == layout.place(other.rank).node;
+  if (one.gpu.empty() || one.gpu != other.gpu || !is_one_node) return {};
+  return disagree(cat({name(one), " and ", name(other), " are both on GPU ", one.gpu, kOneGpu}));
+}
 
 Group world_group(const Layout& layout, Rank rank) {
   Group group{.kind = GroupKind::kWorld, .ranks = std::vector<Rank>(layout.size()), .own = rank};
@@ -294,32 +286,31 @@ Result<Group> list_group(const Layout& layout, Rank rank, std::vector<Rank> rank
   return Group{.kind = GroupKind::kList, .ranks = std::move(ranks), .own = static_cast<std::uint32_t>(own)};
 }
 
-std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl) {
-  return nccl.init_rank_scalable == nullptr || nccl::fixed_root() != nullptr
-             ? 1
-             : root_count(static_cast<std::uint32_t>(group.ranks.size()));
+std::uint32_t roots_of(const CommunicatorCall& call) {
+  const auto size = static_cast<std::uint32_t>(call.group.ranks.size());
+  if (call.options.roots != 0) return std::min(call.options.roots, std::max(size, 1U));
+  return call.nccl.init_rank_scalable == nullptr || nccl::fixed_root() != nullptr ? 1 : root_count(size);
 }
 
-Ids exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group, const nccl::Functions& nccl,
-                        CommunicatorOptions options) {
-  const auto size = static_cast<std::uint32_t>(group.ranks.size());
+Ids exchange_unique_ids(CommunicatorCall call) {
+  const auto size = call.group.ranks.size();
+  auto& options = call.options;
   if (!options.refusal && options.roots > size && size > 0) {
     options.refusal =
         Error{ErrorCode::kInvalid, cat({std::to_string(options.roots), " unique ids requested for a group of ",
                                         std::to_string(size), " ranks; the most is one for each rank"})};
   }
-  options.roots = roots_of(group, nccl, options);
   // Without a GPU: a program that makes its communicator itself may choose its device after this call.
-  return IdRound(layout, group, nccl, options, "unique ids", {}).run(exchange);
+  return IdRound(call, "unique ids", {}).run();
 }
 
-Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
-                                     const nccl::Functions& nccl, CommunicatorOptions options) {
-  if (!options.refusal) options.refusal = refuse_roots(layout, group, options.roots);
-  options.roots = roots_of(group, nccl, options);
+Result<nccl::Comm> make_communicator(CommunicatorCall call) {
+  const auto& ranks = call.group.ranks;
+  auto& options = call.options;
+  if (!options.refusal) options.refusal = refuse_roots(call.layout, call.group, options.roots);
   CurrentGpu gpu{.ordinal = -1, .id = {}};
-  if (!options.refusal && !group.ranks.empty()) {
-    auto status = can_init(nccl, options.roots);
+  if (!options.refusal && !ranks.empty()) {
+    auto status = can_init(call.nccl, roots_of(call));
     if (status && options.device >= 0) status = use_gpu(options.device);
     if (status) {
       gpu = current_gpu().value_or(gpu);
@@ -327,26 +318,22 @@ Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, c
       options.refusal = status.error();
     }
   }
-  auto ids = IdRound(layout, group, nccl, options, "communicator", gpu.id).run(exchange);
+  auto ids = IdRound(call, "communicator", gpu.id).run();
   if (!ids) {
     // All ranks of this node fail alike. Ranks of other nodes may have agreed, and wait in NCCL.
-    const bool has_several_nodes = std::any_of(group.ranks.begin(), group.ranks.end(), [&](Rank rank) {
-      return layout.place(rank).node != layout.place(group.ranks.front()).node;
-    });
+    const auto node_of = [&call](Rank rank) { return call.layout.place(rank).node; };
+    const bool has_several_nodes =
+        std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return node_of(rank) != node_of(ranks.front()); });
     if (ids.error().code != ErrorCode::kTimeout && has_several_nodes) {
-      (void)exchange.share_reports(RankReport{.failure = ids.error().message}, {});
+      (void)call.exchange->share_reports(RankReport{.failure = ids.error().message}, {});
     }
     return fail(ids.error());
   }
-  if (group.ranks.empty()) return nullptr;
+  if (ranks.empty()) return nullptr;
   // CUDA's current device belongs to a thread, and another thread calls NCCL.
   if (options.device < 0) options.device = gpu.ordinal;
-  return init_communicator({.nccl = nccl,
-                            .ids = std::move(*ids),
-                            .layout = layout,
-                            .group = group,
-                            .options = std::move(options),
-                            .exchange = group.ranks.size() > 1 ? &exchange : nullptr});
+  if (ranks.size() == 1) call.exchange = nullptr;
+  return init_communicator(std::move(call), std::move(*ids));
 }
 
 }  // namespace bootstrap

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "comm/exchange.h"
@@ -41,36 +42,53 @@ struct CommunicatorOptions {
   Deadline deadline = {};
 };
 
-// The default number of roots: one for each 256 ranks, if this NCCL can use several.
-std::uint32_t default_roots(const Group& group, const nccl::Functions& nccl);
-
-// The unique ids of `group`, in order of root; core/exchange/exchanged_values.h names the ranks that make them.
-// Collective over the step. The caller wipes them.
-Result<std::vector<nccl::UniqueId>> exchange_unique_ids(Exchange& exchange, const Layout& layout, const Group& group,
-                                                        const nccl::Functions& nccl, CommunicatorOptions options);
-
-// A communicator of `group`; null for a rank that is in no group. The caller owns it (ncclCommDestroy). Collective over
-// the step. After a failure nothing remains but, if NCCL cannot end it, a thread that waits in NCCL.
-Result<nccl::Comm> make_communicator(Exchange& exchange, const Layout& layout, const Group& group,
-                                     const nccl::Functions& nccl, CommunicatorOptions options);
-
-// One rank's call of ncclCommInitRank or a variant of it, with a deadline: comm/nccl/nccl_comm_init.cc.
-struct InitCall {
-  nccl::Functions nccl;
-  std::vector<nccl::UniqueId> ids;
-  Layout layout;
-  Group group;
-  CommunicatorOptions options;   // the device is made current in the thread that calls NCCL; -1: none
-  Exchange* exchange = nullptr;  // for the ranks' reports about the call; null: no reports
+// One call of a rank. All ranks of the step make it together, each with its own group and options.
+struct CommunicatorCall {
+  Exchange* exchange = nullptr;
+  Layout layout = {};
+  Group group = {};
+  nccl::Functions nccl = {};
+  CommunicatorOptions options = {};
 };
+
+// How many roots it has.
+std::uint32_t roots_of(const CommunicatorCall& call);
+
+// The unique ids of the group, in order of root; core/exchange/exchanged_values.h names the ranks that make them. The
+// caller wipes them.
+Result<std::vector<nccl::UniqueId>> exchange_unique_ids(CommunicatorCall call);
+
+// A communicator of the group; null for a rank that is in no group. The caller owns it (ncclCommDestroy). After a
+// failure nothing remains but, if NCCL cannot end it, a thread that waits in NCCL.
+Result<nccl::Comm> make_communicator(CommunicatorCall call);
+
+// What a rank sends about its call.
+struct RankSpec {
+  Rank rank = 0;              // known to who reads it, and not sent
+  std::uint32_t roots = 0;    // unique ids that it expects; 0: it is in no group
+  std::uint32_t members = 0;  // fingerprint of the list of ranks
+  int nccl_version = 0;
+  std::string gpu;      // as of CurrentGpu::id; empty: unknown, or may be shared
+  std::string refusal;  // why it cannot take part; empty: it can
+
+  bool operator==(const RankSpec&) const = default;
+};
+
+inline auto fields_of(RankSpec& spec) {
+  return std::tie(spec.roots, spec.members, spec.nccl_version, spec.gpu, spec.refusal);
+}
+
+// Checks that two ranks fit into one communicator. kDisagreement with both ranks, their hosts and local ranks.
+Status compare(const Layout& layout, const RankSpec& one, const RankSpec& other);
 
 // Whether this copy of NCCL can do it; kUnsupported with the version that could.
 Status can_init(const nccl::Functions& nccl, std::size_t ids);
 
-// Calls NCCL in a thread, since its calls have no deadline. A call that has not returned in time is abandoned, and ends
-// the communicator if it returns later. A rank that fails stores its report for the others, and returns. At the
-// deadline the others read the reports: kTimeout names the ranks that do not answer, or the call that has not ended;
-// kUnavailable is the message of a rank that failed. Wipes the ids. Precondition: can_init().
-Result<nccl::Comm> init_communicator(InitCall call);
+// Calls ncclCommInitRank, or a variant of it, in a thread, since NCCL's calls have no deadline; the device of the
+// options is made current there. A call that has not returned in time is abandoned, and ends the communicator if it
+// returns later. A rank that fails stores its report for the others, and returns. At the deadline the others read the
+// reports: kTimeout names the ranks that do not answer, or the call that has not ended; kUnavailable is the message of
+// a rank that failed. Without an exchange there are no reports. Wipes the ids. Precondition: can_init().
+Result<nccl::Comm> init_communicator(CommunicatorCall call, std::vector<nccl::UniqueId> ids);
 
 }  // namespace bootstrap

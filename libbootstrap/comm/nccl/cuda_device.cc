@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 
-#include <array>
 #include <cstdlib>
 
 #include "core/util/text.h"
@@ -55,60 +54,46 @@ using Uuid = std::array<unsigned char, 16>;
 constexpr Code kGpuSuccess = 0;
 
 struct Driver {
-  Code (*init)(unsigned flags) = nullptr;
-  Code (*driver_version)(int* version) = nullptr;
-  Code (*device)(Device* device, int ordinal) = nullptr;
-  Code (*retain_context)(Context* context, Device device) = nullptr;
-  Code (*set_context)(Context context) = nullptr;
-  Code (*device_of_context)(Device* device) = nullptr;
-  Code (*bus_id)(char* text, int size, Device device) = nullptr;
-  Code (*uuid)(Uuid* uuid, Device device) = nullptr;       // of the whole GPU; superseded by the next
-  Code (*part_uuid)(Uuid* uuid, Device device) = nullptr;  // of the MIG instance, if it is one; CUDA 11.4
-  Code (*error_string)(Code code, const char** text) = nullptr;
+  Symbols find;
+  Code (*init)(unsigned flags) = find("cuInit");
+  Code (*driver_version)(int* version) = find("cuDriverGetVersion");
+  Code (*device)(Device* device, int ordinal) = find("cuDeviceGet");
+  Code (*retain_context)(Context* context, Device device) = find("cuDevicePrimaryCtxRetain");
+  Code (*set_context)(Context context) = find("cuCtxSetCurrent");
+  Code (*device_of_context)(Device* device) = find("cuCtxGetDevice");
+  Code (*bus_id)(char* text, int size, Device device) = find("cuDeviceGetPCIBusId");
+  // Of the whole GPU, and since CUDA 11.4 of the MIG instance, if it is one.
+  Code (*uuid)(Uuid* uuid, Device device) = find.if_there("cuDeviceGetUuid");
+  Code (*part_uuid)(Uuid* uuid, Device device) = find.if_there("cuDeviceGetUuid_v2");
+  Code (*error_string)(Code code, const char** text) = find.if_there("cuGetErrorString");
 };
 
 // From hip_runtime_api.h, with CUDA's codes. No hipDeviceGet and no contexts: the device of a thread is an ordinal.
 struct Hip {
-  Code (*set_device)(int ordinal) = nullptr;
-  Code (*get_device)(int* ordinal) = nullptr;
-  Code (*bus_id)(char* text, int size, int ordinal) = nullptr;
-  const char* (*error_string)(Code code) = nullptr;
+  Symbols find;
+  Code (*set_device)(int ordinal) = find("hipSetDevice");
+  Code (*get_device)(int* ordinal) = find("hipGetDevice");
+  Code (*bus_id)(char* text, int size, int ordinal) = find("hipDeviceGetPCIBusId");
+  const char* (*error_string)(Code code) = find("hipGetErrorString");
 };
 
 // The library stays open, since the process may use it.
-std::optional<Driver> open_driver(int flags) {
-  void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | flags);
+template <class Table>
+std::optional<Table> table_of(void* library) {
   if (library == nullptr) return std::nullopt;
-  Driver driver;
-  const bool is_whole = find_symbol(library, "cuInit", driver.init) &&
-                        find_symbol(library, "cuDriverGetVersion", driver.driver_version) &&
-                        find_symbol(library, "cuDeviceGet", driver.device) &&
-                        find_symbol(library, "cuDevicePrimaryCtxRetain", driver.retain_context) &&
-                        find_symbol(library, "cuCtxSetCurrent", driver.set_context) &&
-                        find_symbol(library, "cuCtxGetDevice", driver.device_of_context) &&
-                        find_symbol(library, "cuDeviceGetPCIBusId", driver.bus_id);
-  if (!is_whole) return std::nullopt;
-  (void)find_symbol(library, "cuDeviceGetUuid", driver.uuid);
-  (void)find_symbol(library, "cuDeviceGetUuid_v2", driver.part_uuid);
-  (void)find_symbol(library, "cuGetErrorString", driver.error_string);
-  return driver;
+  const Table table{{library}};
+  return table.find.is_whole ? std::optional(table) : std::nullopt;
 }
 
-// HIP, unless CUDA's driver is there and more likely. It stays open, since the process may use it.
+std::optional<Driver> open_driver(int flags) { return table_of<Driver>(::dlopen("libcuda.so.1", RTLD_NOW | flags)); }
+
+// HIP, unless CUDA's driver is there and more likely.
 std::optional<Hip> open_hip(int flags) {
-  void* library = nullptr;
   for (const auto* const one : likely_gpu_libraries()) {
-    library = open_first(one->runtime_files, flags);
-    if (library == nullptr) continue;
-    if (one->vendor == GpuVendor::kAmd) break;
-    return std::nullopt;
+    void* const library = open_first(one->runtime_files, flags);
+    if (library != nullptr) return one->vendor == GpuVendor::kAmd ? table_of<Hip>(library) : std::nullopt;
   }
-  Hip hip;
-  const bool is_whole = library != nullptr && find_symbol(library, "hipSetDevice", hip.set_device) &&
-                        find_symbol(library, "hipGetDevice", hip.get_device) &&
-                        find_symbol(library, "hipDeviceGetPCIBusId", hip.bus_id) &&
-                        find_symbol(library, "hipGetErrorString", hip.error_string);
-  return is_whole ? std::optional(hip) : std::nullopt;
+  return std::nullopt;
 }
 
 // cudaGetDevice of the runtime that the process has loaded, or null.
@@ -116,7 +101,9 @@ auto loaded_runtime() {
   Code (*get_device)(int* ordinal) = nullptr;
   for (const char* const name : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
     void* const library = ::dlopen(name, RTLD_NOW | RTLD_NOLOAD);
-    if (library != nullptr && find_symbol(library, "cudaGetDevice", get_device)) break;
+    if (library == nullptr) continue;
+    get_device = Symbols{library}.if_there("cudaGetDevice");
+    break;
   }
   return get_device;
 }

@@ -38,11 +38,9 @@ std::string seconds_since(Deadline start) {
 // Owned by the caller and by the thread that calls NCCL.
 class Init {
  public:
-  explicit Init(InitCall call)
-      : call_(std::move(call)), roots_(static_cast<int>(call_.ids.size())), start_(steady_clock::now()) {}
-  Init(const Init&) = delete;
-  Init& operator=(const Init&) = delete;
-  ~Init() { wipe(call_.ids); }
+  Init(CommunicatorCall call, std::vector<nccl::UniqueId> ids)
+      : call_(std::move(call)), ids_(std::move(ids)), roots_(static_cast<int>(ids_.size())) {}
+  ~Init() { wipe(ids_); }
 
   // In the thread.
   void run() {
@@ -95,7 +93,7 @@ class Init {
     }
     nccl::Comm comm = nullptr;
     const auto code = start(&comm);
-    wipe(call_.ids);  // NCCL has copied them
+    wipe(ids_);  // NCCL has copied them
     if (code == nccl::kSuccess && !call_.options.nonblocking) return comm;
     if (code == nccl::kSuccess || code == nccl::kInProgress) return wait_until_ready(comm);
     outcome_ = code;
@@ -108,12 +106,12 @@ class Init {
     void* const config = call_.options.config.empty() ? static_cast<void*>(&plain) : call_.options.config.data();
     const auto& nccl = call_.nccl;
     if (roots_ > 1) {
-      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, call_.ids.data(), config);
+      return nccl.init_rank_scalable(comm, ranks(), rank(), roots_, ids_.data(), config);
     }
     if (config != &plain || call_.options.nonblocking) {
-      return nccl.init_rank_config(comm, ranks(), call_.ids.front(), rank(), config);
+      return nccl.init_rank_config(comm, ranks(), ids_.front(), rank(), config);
     }
-    return nccl.init_rank(comm, ranks(), call_.ids.front(), rank());
+    return nccl.init_rank(comm, ranks(), ids_.front(), rank());
   }
 
   // Also for a blocking call: NCCL_COMM_BLOCKING=0 in the environment overrides it.
@@ -139,9 +137,10 @@ class Init {
     }
   }
 
-  InitCall call_;
+  CommunicatorCall call_;
+  std::vector<nccl::UniqueId> ids_;
   int roots_;
-  Deadline start_;
+  const Deadline start_ = steady_clock::now();
   std::mutex mutex_;
   bool is_abandoned_ = false;
   std::atomic<bool> is_polling_{false};
@@ -149,62 +148,53 @@ class Init {
   std::optional<Result<nccl::Comm>> result_;
 };
 
-// The other ranks of the communicator, over the exchange.
-class Others {
- public:
-  Others(const InitCall& call, std::string name)
-      : exchange_(call.exchange), layout_(call.layout), members_(call.group.ranks), name_(std::move(name)) {
-    std::sort(members_.begin(), members_.end());
-  }
+// The report of a rank of the communicator that failed. One without a lost peer comes first.
+std::optional<Error> find_failure(const Layout& layout, const RankReports& reports, bool may_have_lost_peer) {
+  const auto& failures = reports.failures;
+  auto found = std::find_if(failures.begin(), failures.end(), [](const auto& report) { return !report.has_lost_peer; });
+  if (found == failures.end() && may_have_lost_peer) found = failures.begin();
+  if (found == failures.end()) return std::nullopt;
+  return Error{ErrorCode::kUnavailable, cat({describe_rank(layout, found->rank), ": ", found->failure})};
+}
 
-  // For a rank that has waited until its deadline: the message of a rank that failed, or `late` with what is known.
-  Error explain_wait(const Error& late) const {
-    if (exchange_ == nullptr) return late;
-    const auto reports = exchange_->share_reports(std::nullopt, members_);
-    const auto failure = reports ? find_failure(*reports, reports->missing.empty()) : std::nullopt;
-    if (failure) return *failure;
-    if (!reports) return {ErrorCode::kTimeout, cat({late.message, "; ", reports.error().message})};
-    if (!reports->missing.empty()) return {ErrorCode::kTimeout, cat({late.message, "; ", describe_missing(*reports)})};
-    return {ErrorCode::kTimeout,
-            cat({late.message, "; all ranks of the communicator wait in ", name_,
-                 ": they cannot reach each other over the network interface that ", nccl::product(),
-                 " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"})};
-  }
+std::string describe_missing(const std::string& name, const RankReports& reports) {
+  return cat({"; ranks stopped, ended, or are done with ", name,
+              ", in which others wait; look for their last messages; ", reports.missing});
+}
 
-  // For a rank that fails: stores its report. If it has lost a peer, reads the others' reports once all ranks that wait
-  // have reported, and returns the message of the rank that failed first, or its own with the missing ranks.
-  Error report_failure(const Error& own, bool has_lost_peer, Deadline all_have_reported) const {
-    if (exchange_ == nullptr) return own;
-    auto reports = exchange_->share_reports(RankReport{.failure = own.message, .has_lost_peer = has_lost_peer}, {});
-    if (!has_lost_peer || !reports) return own;
-    sleep_for(all_have_reported - steady_clock::now());
-    reports = exchange_->share_reports(std::nullopt, members_);
-    if (!reports) return own;
-    if (auto failure = find_failure(*reports, false)) return *failure;
-    return reports->missing.empty() ? own : Error{own.code, cat({own.message, "; ", describe_missing(*reports)})};
+// For a rank that has waited in the call `name` until its deadline: the message of a rank that failed, or `late` with
+// what is known.
+Error explain_wait(const CommunicatorCall& call, const std::string& name, Error late) {
+  if (call.exchange == nullptr) return late;
+  const auto reports = call.exchange->share_reports(std::nullopt, call.group.ranks);
+  const auto failure = reports ? find_failure(call.layout, *reports, reports->missing.empty()) : std::nullopt;
+  if (failure) return *failure;
+  if (!reports) {
+    late.message += cat({"; ", reports.error().message});
+  } else if (!reports->missing.empty()) {
+    late.message += describe_missing(name, *reports);
+  } else {
+    late.message += cat({"; all ranks of the communicator wait in ", name,
+                         ": they cannot reach each other over the network interface that ", nccl::product(),
+                         " chose; NCCL_DEBUG=INFO shows the interface, NCCL_SOCKET_IFNAME sets it"});
   }
+  return late;
+}
 
- private:
-  // A rank without a lost peer comes first.
-  std::optional<Error> find_failure(const RankReports& reports, bool may_have_lost_peer) const {
-    const auto& failures = reports.failures;
-    auto found =
-        std::find_if(failures.begin(), failures.end(), [](const auto& report) { return !report.has_lost_peer; });
-    if (found == failures.end() && may_have_lost_peer) found = failures.begin();
-    if (found == failures.end()) return std::nullopt;
-    return Error{ErrorCode::kUnavailable, cat({describe_rank(layout_, found->rank), ": ", found->failure})};
-  }
-
-  std::string describe_missing(const RankReports& reports) const {
-    return cat({"ranks stopped, ended, or are done with ", name_,
-                ", in which others wait; look for their last messages; ", reports.missing});
-  }
-
-  Exchange* exchange_;
-  const Layout& layout_;
-  std::vector<Rank> members_;
-  std::string name_;  // of NCCL's call
-};
+// For a rank that fails: stores its report. If it has lost a peer, reads the others' reports once all ranks that wait
+// have reported, and returns the message of the rank that failed first, or its own with the missing ranks.
+Error report_failure(const CommunicatorCall& call, const std::string& name, Error own, bool has_lost_peer,
+                     Deadline all_have_reported) {
+  if (call.exchange == nullptr) return own;
+  auto reports = call.exchange->share_reports(RankReport{.failure = own.message, .has_lost_peer = has_lost_peer}, {});
+  if (!has_lost_peer || !reports) return own;
+  sleep_for(all_have_reported - steady_clock::now());
+  reports = call.exchange->share_reports(std::nullopt, call.group.ranks);
+  if (!reports) return own;
+  if (auto failure = find_failure(call.layout, *reports, false)) return *failure;
+  if (!reports->missing.empty()) own.message += describe_missing(name, *reports);
+  return own;
+}
 
 }  // namespace
 
@@ -215,11 +205,11 @@ Status can_init(const nccl::Functions& nccl, std::size_t ids) {
                                             nccl::version_text(nccl.version), " in ", nccl.path}));
 }
 
-Result<nccl::Comm> init_communicator(InitCall call) {
+Result<nccl::Comm> init_communicator(CommunicatorCall call, std::vector<nccl::UniqueId> ids) {
   const auto deadline = call.options.deadline;
-  const auto init = std::make_shared<Init>(call);
-  wipe(call.ids);
-  const Others others(call, init->name());
+  const auto init = std::make_shared<Init>(call, std::move(ids));
+  const std::string name = init->name();
+  std::sort(call.group.ranks.begin(), call.group.ranks.end());  // as reports are asked for
   AbandonableThread worker;
   if (auto status = worker.start([init] { init->run(); }); !status) return fail(status.error());
   const auto start = steady_clock::now();
@@ -230,7 +220,7 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   std::optional<Error> late;
   if (!worker.wait_until(deadline)) {
     const auto until = steady_clock::now() + kAbortTime;
-    late = others.explain_wait(init->too_late());
+    late = explain_wait(call, name, init->too_late());
     if (init->is_polling()) (void)worker.wait_until(until);
   }
   auto result = init->take_result();
@@ -239,7 +229,7 @@ Result<nccl::Comm> init_communicator(InitCall call) {
   if (error.code == ErrorCode::kTimeout || init->is_without_root(error)) error.message += nccl::fixed_root_hint();
   if (late) return fail(error);
   return fail(
-      others.report_failure(error, init->has_lost_peer(error), std::min(start + kLongWait + kSpread, deadline)));
+      report_failure(call, name, error, init->has_lost_peer(error), std::min(start + kLongWait + kSpread, deadline)));
 }
 
 }  // namespace bootstrap

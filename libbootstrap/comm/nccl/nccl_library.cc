@@ -11,7 +11,6 @@
 
 #include "comm/nccl/cuda_device.h"
 #include "core/util/text.h"
-#include "probe/deadline.h"
 #include "probe/own_process.h"
 
 namespace bootstrap::nccl {
@@ -19,14 +18,6 @@ namespace bootstrap::nccl {
 namespace {
 
 bool is_nccl(const Functions& functions) { return functions.init_rank != nullptr; }
-
-Functions functions_of_loaded_library() {
-  void* const handle = open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD);
-  if (handle == nullptr) return {};
-  auto found = functions_in(handle);
-  (void)::dlclose(handle);  // the process has it loaded; load() keeps it
-  return found;
-}
 
 // The library for the step's GPUs first; the error is about that one.
 Result<Functions> open_library(std::string_view preferred) {
@@ -65,11 +56,12 @@ Result<Functions> check_age(Functions found) {
            "; set SLURM_BOOTSTRAP_NCCL to a ", used_gpu_libraries().nccl_file(), " of ", product(), " 2.14 or newer"}));
 }
 
+// The copy of this process by its file, or linked into the program or from another file; else one that is opened.
 Result<Functions> find_or_open(std::string_view preferred) {
-  auto found = functions_of_loaded_library();
-  // NCCL linked into the program, or with another file name.
-  if (!is_nccl(found)) found = functions_in(RTLD_DEFAULT);
-  if (is_nccl(found)) return check_age(std::move(found));
+  for (void* const library : {open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD), RTLD_DEFAULT}) {
+    auto found = functions_in(library);
+    if (is_nccl(found)) return check_age(std::move(found));
+  }
   auto opened = open_library(preferred);
   return opened ? check_age(std::move(*opened)) : opened;
 }
@@ -87,16 +79,17 @@ std::string version_text(int version) {
 }
 
 Functions functions_in(void* library) {
+  const Symbols find{library};
   Functions found;
-  (void)find_symbol(library, "ncclGetVersion", found.get_version);
-  (void)find_symbol(library, "ncclGetUniqueId", found.get_unique_id);
-  (void)find_symbol(library, "ncclCommInitRank", found.init_rank);
-  (void)find_symbol(library, "ncclCommInitRankConfig", found.init_rank_config);
-  (void)find_symbol(library, "ncclCommInitRankScalable", found.init_rank_scalable);
-  (void)find_symbol(library, "ncclCommAbort", found.abort);
-  (void)find_symbol(library, "ncclCommGetAsyncError", found.get_async_error);
-  (void)find_symbol(library, "ncclGetErrorString", found.get_error_string);
-  (void)find_symbol(library, "ncclGetLastError", found.get_last_error);
+  found.get_version = find.if_there("ncclGetVersion");
+  found.get_unique_id = find.if_there("ncclGetUniqueId");
+  found.init_rank = find.if_there("ncclCommInitRank");
+  found.init_rank_config = find.if_there("ncclCommInitRankConfig");
+  found.init_rank_scalable = find.if_there("ncclCommInitRankScalable");
+  found.abort = find.if_there("ncclCommAbort");
+  found.get_async_error = find.if_there("ncclCommGetAsyncError");
+  found.get_error_string = find.if_there("ncclGetErrorString");
+  found.get_last_error = find.if_there("ncclGetLastError");
   if (found.init_rank == nullptr) return {};
   if (found.get_version != nullptr && found.get_version(&found.version) != kSuccess) found.version = 0;
   Dl_info info{};

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/exchange_engine.h"
-#include "comm/helper/helper_main.h"
+#include "comm/helper/helper.h"
 #include "core/exchange/libpmi_release.h"
 #include "core/settings/variables.h"
 #include "core/step/rank_layout.h"
@@ -27,77 +27,43 @@ namespace {
 constexpr std::string_view kRemedy = "start the program with srun --mpi=pmix";
 constexpr const char* kPmiLibrary = "libpmi.so.0";
 
-class Pmi1Library {
- public:
-  // libpmi.so.0 of the Slurm whose srun is in PATH, else the one that the loader finds. It stays loaded.
-  static Result<Pmi1Library> load(const Environment& environment);
+constexpr int kPmiSuccess = 0;  // PMI_SUCCESS
 
-  // Fails if the library is not Slurm's: others do not take rank and size from Slurm's variables.
-  Status init(std::uint32_t rank, std::uint32_t size) {
-    int is_spawned = 0;
-    int own_rank = -1;
-    int own_size = -1;
-    std::array<char, 256> name{};  // PMI_MAX_KVSNAME_LEN
-    auto status = call("PMI_Init", init_(&is_spawned));
-    if (status) status = call("PMI_Get_rank", get_rank_(&own_rank));
-    if (status) status = call("PMI_Get_size", get_size_(&own_size));
-    if (status) status = call("PMI_KVS_Get_my_name", get_my_name_(name.data(), static_cast<int>(name.size())));
-    if (!status) return status;
-    space_ = name.data();
-    if (own_rank == static_cast<int>(rank) && own_size == static_cast<int>(size)) return {};
-    return fail(ErrorCode::kMissing, cat({path_, " is not Slurm's PMI-1 library: for this process it returned rank ",
-                                          std::to_string(own_rank), " of ", std::to_string(own_size)}));
-  }
-  Status put(const std::string& key, const std::string& value) const {
-    return call("PMI_KVS_Put", put_(space_.c_str(), key.c_str(), value.c_str()));
-  }
-  Status commit() const { return call("PMI_KVS_Commit", commit_(space_.c_str())); }  // sends the values to srun
-  Status barrier() const { return call("PMI_Barrier", barrier_()); }  // of all ranks: waits forever for a missing one
-  std::optional<std::string> get(const std::string& key) const {      // a value that the barrier brought
-    std::array<char, kMaxPmiValue> value{};
-    if (get_(space_.c_str(), key.c_str(), value.data(), static_cast<int>(value.size())) != kSuccess) return {};
-    return std::string(value.data());
-  }
-  void finalize() const { (void)finalize_(); }
+struct Pmi1Library {
+  Symbols find;
+  std::string path;
+  std::string release;  // "Slurm 22.05"
+  int (*init)(int*) = find("PMI_Init");
+  int (*get_rank)(int*) = find("PMI_Get_rank");
+  int (*get_size)(int*) = find("PMI_Get_size");
+  int (*get_my_name)(char*, int) = find("PMI_KVS_Get_my_name");
+  int (*put)(const char*, const char*, const char*) = find("PMI_KVS_Put");
+  int (*commit)(const char*) = find("PMI_KVS_Commit");  // sends the values to srun
+  int (*barrier)() = find("PMI_Barrier");               // of all ranks: waits forever for a missing one
+  int (*get)(const char*, const char*, char*, int) = find("PMI_KVS_Get");
+  int (*finalize)() = find("PMI_Finalize");
 
- private:
-  static constexpr int kSuccess = 0;  // PMI_SUCCESS
-
-  // Why the step cannot use it, without a call of PMI. Two libslurm in a process would share their symbols.
-  std::string look_at(const SlurmOfStep& slurm) {
-    void* const tried = ::dlopen(path_.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    long (*api_version)() = nullptr;
-    int (*first)(int*) = nullptr;
-    Dl_info info{};
-    if (tried == nullptr || !find_symbol(tried, "slurm_api_version", api_version)) return {};
-    if (find_symbol(tried, "PMI_Init", first) && ::dladdr(reinterpret_cast<void*>(first), &info) != 0) {
-      path_ = info.dli_fname;
-    }
-    release_ = slurm_of_api(api_version());
-    auto why_not = why_not_libpmi(slurm, api_version(), path_);
-    if (!why_not.empty()) (void)::dlclose(tried);
-    return why_not;
+  Status check(const char* call, int code) const {
+    if (code == kPmiSuccess) return {};
+    const auto of = release.empty() ? std::string() : cat({" (", release, ")"});
+    return fail(ErrorCode::kUnavailable, cat({call, " of ", path, of, " failed (", std::to_string(code), ")"}));
   }
-
-  Status call(const char* name, int code) const {
-    if (code == kSuccess) return {};
-    const auto of = release_.empty() ? std::string() : cat({" (", release_, ")"});
-    return fail(ErrorCode::kUnavailable, cat({name, " of ", path_, of, " failed (", std::to_string(code), ")"}));
-  }
-
-  int (*init_)(int*) = nullptr;
-  int (*get_rank_)(int*) = nullptr;
-  int (*get_size_)(int*) = nullptr;
-  int (*get_my_name_)(char*, int) = nullptr;
-  int (*put_)(const char*, const char*, const char*) = nullptr;
-  int (*commit_)(const char*) = nullptr;
-  int (*barrier_)() = nullptr;
-  int (*get_)(const char*, const char*, char*, int) = nullptr;
-  int (*finalize_)() = nullptr;
-  std::string path_;
-  std::string release_;  // "Slurm 22.05"
-  std::string space_;    // of keys and values: "12.0", the step
 };
+
+// Why the step cannot use the library, without a call of PMI. Two libslurm in a process would share their symbols.
+std::string look_at(const SlurmOfStep& slurm, std::string& path, std::string& release) {
+  void* const tried = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (tried == nullptr) return {};
+  const Symbols find{tried};
+  long (*const api_version)() = find.if_there("slurm_api_version");
+  if (api_version == nullptr) return {};
+  Dl_info info{};
+  if (::dladdr(find.if_there("PMI_Init").address, &info) != 0) path = info.dli_fname;
+  release = slurm_of_api(api_version());
+  auto why_not = why_not_libpmi(slurm, api_version(), path);
+  if (!why_not.empty()) (void)::dlclose(tried);
+  return why_not;
+}
 
 // A Slurm with its own prefix is seldom in the loader's path, but PREFIX/bin is in PATH, as srun is.
 std::vector<std::string> candidates(const Environment& environment, const SlurmOfStep& slurm) {
@@ -112,97 +78,62 @@ std::vector<std::string> candidates(const Environment& environment, const SlurmO
   return paths;
 }
 
-Result<Pmi1Library> Pmi1Library::load(const Environment& environment) {
+// libpmi.so.0 of the Slurm whose srun is in PATH, else the one that the loader finds. It stays loaded.
+Result<Pmi1Library> load_pmi1(const Environment& environment) {
   // As in a container without the host's /etc/slurm: libslurm would wait for a minute, then end the process.
   const auto configuration = environment.get("SLURM_CONF");
   if (configuration && !may_access(std::string(*configuration), R_OK)) {
     return fail(ErrorCode::kMissing,
                 cat({"PMI-1 needs Slurm's configuration, and this task cannot read SLURM_CONF=", *configuration}));
   }
-  Pmi1Library pmi;
-  void* library = nullptr;
   const auto slurm = read_slurm(environment.get(kSettingsVariable).value_or(""));
   std::string of_another;
-  for (const auto& path : candidates(environment, slurm)) {
-    pmi.path_ = path;
-    auto why_not = pmi.look_at(slurm);
+  for (auto& path : candidates(environment, slurm)) {
+    std::string release;
+    auto why_not = look_at(slurm, path, release);
     if (of_another.empty()) of_another = why_not;
     // With RTLD_LOCAL the plugins of libslurm do not find its symbols, and the loader ends the process.
-    if (why_not.empty()) library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library != nullptr) break;
+    void* const library = why_not.empty() ? ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) : nullptr;
+    if (library == nullptr) continue;
+    Pmi1Library pmi{{library}, path, release};
+    if (pmi.find.is_whole) return pmi;
+    return fail(ErrorCode::kMissing, cat({path, " does not have all functions of PMI-1"}));
   }
-  if (library == nullptr && !of_another.empty()) return fail(ErrorCode::kMissing, std::move(of_another));
-  if (library == nullptr) {
-    const char* reason = ::dlerror();
-    return fail(ErrorCode::kMissing, cat({"cannot load Slurm's PMI-1 library: ",
-                                          reason == nullptr ? kPmiLibrary : reason, "; install it (Debian: libpmi0)"}));
-  }
-  if (!find_symbol(library, "PMI_Init", pmi.init_) || !find_symbol(library, "PMI_Get_rank", pmi.get_rank_) ||
-      !find_symbol(library, "PMI_Get_size", pmi.get_size_) ||
-      !find_symbol(library, "PMI_KVS_Get_my_name", pmi.get_my_name_) ||
-      !find_symbol(library, "PMI_KVS_Put", pmi.put_) || !find_symbol(library, "PMI_KVS_Commit", pmi.commit_) ||
-      !find_symbol(library, "PMI_Barrier", pmi.barrier_) || !find_symbol(library, "PMI_KVS_Get", pmi.get_) ||
-      !find_symbol(library, "PMI_Finalize", pmi.finalize_)) {
-    return fail(ErrorCode::kMissing, cat({pmi.path_, " does not have all functions of PMI-1"}));
-  }
-  return pmi;
+  const char* reason = ::dlerror();
+  if (!of_another.empty()) return fail(ErrorCode::kMissing, std::move(of_another));
+  return fail(ErrorCode::kMissing, cat({"cannot load Slurm's PMI-1 library: ", reason == nullptr ? kPmiLibrary : reason,
+                                        "; install it (Debian: libpmi0)"}));
 }
 
 std::string key_of(Rank rank, std::size_t piece) {
   return cat({"bootstrap.", std::to_string(rank), ".", std::to_string(piece)});
 }
 
-std::optional<std::string> value_of(const Pmi1Library& pmi, Rank rank) {
-  std::vector<std::string> pieces;
-  auto first = pmi.get(key_of(rank, 0));
-  const auto count = count_pmi_pieces(first.value_or(""));
-  if (!count) return {};
-  pieces.push_back(std::move(*first));
-  while (pieces.size() < *count) {
-    auto next = pmi.get(key_of(rank, pieces.size()));
-    if (!next) return {};
-    pieces.push_back(std::move(*next));
-  }
-  return from_pmi_pieces(pieces);
-}
-
-// Takes standard error over: what libslurm prints there is the reason of a failure, and goes into our message only.
-class ErrorOutput {
- public:
-  ErrorOutput() {
-    int ends[2] = {-1, -1};
-    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
-    (void)::dup2(ends[1], STDERR_FILENO);
-    (void)::close(ends[1]);
-    read_ = ends[0];
-  }
-
-  // ": slurmstepd: error: ...", or nothing.
-  std::string last_line() const {
-    std::string text;
-    char buffer[4096];
-    for (ssize_t size = 0; read_ >= 0 && (size = ::read(read_, buffer, sizeof buffer)) > 0;) {
-      text.append(buffer, static_cast<std::size_t>(size));
-    }
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    const auto line = std::string_view(text).substr(text.rfind('\n') + 1);
-    return line.empty() ? std::string() : cat({": ", printable(line)});
-  }
-
- private:
-  int read_ = -1;
-};
-
-// For an answer also if libslurm ends the process by exit(3), as it does without a slurm.conf.
+// For an answer also if libslurm ends the process by exit(3), as it does without a slurm.conf. Takes standard error
+// over: what libslurm prints there is the reason of a failure, and goes into our message only.
 struct Pmi1Process {
-  ErrorOutput errors;
   bool is_counted = false;  // srun may count this rank at the barrier
   bool is_in_call = true;
+  Descriptor output;
+
+  Pmi1Process() {
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
+    output = Descriptor(ends[0]);
+    (void)::dup2(Descriptor(ends[1]).get(), STDERR_FILENO);
+  }
 
   // A rank that has not joined the barrier may try again.
   Error error(std::string_view reason) const {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t size = 0; (size = ::read(output.get(), buffer, sizeof buffer)) > 0;) {
+      text.append(buffer, static_cast<std::size_t>(size));
+    }
+    while (text.ends_with('\n')) text.pop_back();
+    const auto last_line = printable(std::string_view(text).substr(text.rfind('\n') + 1));
     return {is_counted ? ErrorCode::kUnavailable : ErrorCode::kMissing,
-            cat({reason, errors.last_line(), "; ", kRemedy})};
+            cat({reason, last_line.empty() ? "" : ": ", last_line, "; ", kRemedy})};
   }
 };
 
@@ -237,7 +168,7 @@ class Pmi1Engine final : public ExchangeEngine {
     pmi1_process().is_in_call = false;
     if (!done) return fail(pmi1_process().error(done.error().message));
     auto values = read_all(tag, round.read);
-    pmi_.finalize();
+    (void)pmi_.finalize();
     return values;
   }
 
@@ -247,17 +178,49 @@ class Pmi1Engine final : public ExchangeEngine {
   }
 
  private:
+  // Fails if the library is not Slurm's: others do not take rank and size from Slurm's variables.
+  Status init() {
+    int is_spawned = 0;
+    int rank = -1;
+    int size = -1;
+    std::array<char, 256> name{};  // PMI_MAX_KVSNAME_LEN
+    auto status = pmi_.check("PMI_Init", pmi_.init(&is_spawned));
+    if (status) status = pmi_.check("PMI_Get_rank", pmi_.get_rank(&rank));
+    if (status) status = pmi_.check("PMI_Get_size", pmi_.get_size(&size));
+    if (status)
+      status = pmi_.check("PMI_KVS_Get_my_name", pmi_.get_my_name(name.data(), static_cast<int>(name.size())));
+    space_ = name.data();
+    if (!status || (rank == static_cast<int>(self_.rank) && size == static_cast<int>(self_.layout.size())))
+      return status;
+    return fail(ErrorCode::kMissing,
+                cat({pmi_.path, " is not Slurm's PMI-1 library: for this process it returned rank ",
+                     std::to_string(rank), " of ", std::to_string(size)}));
+  }
+
   // Between PMI_Init and PMI_Finalize libpmi does not send another value under a name that it has sent.
   Status send_and_wait(std::string value) {
     const auto pieces = to_pmi_pieces(value);
     wipe(value);
-    if (auto status = pmi_.init(self_.rank, static_cast<std::uint32_t>(self_.layout.size())); !status) return status;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (auto status = pmi_.put(key_of(self_.rank, i), pieces[i]); !status) return status;
+    auto status = init();
+    for (std::size_t i = 0; i < pieces.size() && status; ++i) {
+      status = pmi_.check("PMI_KVS_Put", pmi_.put(space_.c_str(), key_of(self_.rank, i).c_str(), pieces[i].c_str()));
     }
-    if (auto status = pmi_.commit(); !status) return status;
+    if (status) status = pmi_.check("PMI_KVS_Commit", pmi_.commit(space_.c_str()));
+    if (!status) return status;
     pmi1_process().is_counted = true;
-    return pmi_.barrier();
+    return pmi_.check("PMI_Barrier", pmi_.barrier());
+  }
+
+  // A value that the barrier brought; empty: there is none.
+  std::string value_of(Rank rank) const {
+    std::vector<std::string> pieces;
+    do {
+      std::array<char, kMaxPmiValue> piece{};
+      const auto key = key_of(rank, pieces.size());
+      if (pmi_.get(space_.c_str(), key.c_str(), piece.data(), static_cast<int>(piece.size())) != kPmiSuccess) return {};
+      pieces.emplace_back(piece.data());
+    } while (pieces.size() < count_pmi_pieces(pieces.front()).value_or(0));
+    return from_pmi_pieces(pieces).value_or("");
   }
 
   Result<RankValues> read_all(const CallTag& tag, const std::vector<Rank>& ranks) const {
@@ -275,7 +238,7 @@ class Pmi1Engine final : public ExchangeEngine {
 
   // An older value is that of a rank that made a barrier of its own in this one.
   Result<std::string> read(const CallTag& tag, Rank rank) const {
-    auto text = value_of(pmi_, rank).value_or("");
+    auto text = value_of(rank);
     const auto value = decode_tagged_value(text);
     if (!value || value->tag.sequence < tag.sequence) {
       return fail(ErrorCode::kDisagreement, cat({describe_rank(self_.layout, rank),
@@ -290,6 +253,7 @@ class Pmi1Engine final : public ExchangeEngine {
 
   StepRank self_;
   Pmi1Library pmi_;
+  std::string space_;  // of keys and values: "12.0", the step
 };
 
 }  // namespace
@@ -299,7 +263,7 @@ Engine connect_to_pmi1(const StepRank& self) {
     if (pmi1_process().is_in_call) answer_with(pmi1_process().error("Slurm's PMI-1 library ended the process"));
   });
   set_environment(self);
-  auto pmi = Pmi1Library::load(self.environment);
+  auto pmi = load_pmi1(self.environment);
   if (!pmi) return fail(pmi1_process().error(pmi.error().message));
   pmi1_process().is_in_call = false;
   return Engine(std::make_unique<Pmi1Engine>(self, std::move(*pmi)));

@@ -4,30 +4,16 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "comm/pmix/node_sockets.h"
-#include "core/util/text.h"
 #include "probe/secrets.h"
 
-// The steps of one round. A name in brackets is the key of a value that a rank puts; N is the number of the call. No
-// key is put twice: with hash a session keeps what it has read, and ds21 does not find a third value of another size.
-//
-//   put         [step.N] tag and value
-//     |
-//   meet        the ranks of this node, if MPI may have closed a session a moment ago: each looks for [step.N] of the
-//     |         others
-//     |
-//   meet nodes  in the first call, on Slurm before 23.02: [met.D] of the node that is D nodes away
-//     |
-//   fence       brings [step.N] to all nodes
-//     |
-//   read        [step.N] of the ranks that are wanted; the tag shows another call
-//
-// A step that fails continues with a query for the missing ranks, by [step.N]. The engine leaves [given_up] then: the
-// rank makes no further call.
+// The steps of a round are those of AllgatherRunner::run(). Ranks put these keys, each below "bootstrap.":
+//   step.N  tag and value of call number N; it also says to the ranks of a node that this one is there
+//   met.D   in the first call, on Slurm before 23.02: the node that is D nodes away has answered
+// No key is put twice: with hash a session keeps what it has read, and ds21 does not find a third value of another
+// size. A step that fails continues with a query for the missing ranks, by step.N.
 
 namespace bootstrap {
 namespace {
@@ -42,7 +28,6 @@ class AllgatherRunner {
         session_(call.session),
         layout_(call.self.layout),
         here_(layout_.place(call.self.rank)),
-        local_ranks_(layout_.ranks_on(here_.node)),
         key_(call.key_of("step")) {}
 
   Result<RankValues> run() {
@@ -57,7 +42,7 @@ class AllgatherRunner {
  private:
   Status put(pmix::Scope scope, const std::string& name, std::string_view bytes) const {
     auto text = encode_tagged_value(call_.tag, bytes);
-    auto status = session_.client().put(scope, name, text);
+    auto status = pmix::put(scope, name, text);
     wipe(text);
     return status;
   }
@@ -65,8 +50,8 @@ class AllgatherRunner {
   Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
               PmixSession::Questions begun = {}) const {
     const auto accept = [this](Rank, const std::string& text) {
-      const auto value = decode_tagged_value(text);
-      return value && value->tag.id == call_.tag.id && value->tag.sequence >= call_.tag.sequence;
+      const auto value = call_.of_step(text);
+      return value && value->tag.sequence >= call_.tag.sequence;
     };
     return session_.read(wanted, deadline, ask_others, accept, std::move(begun));
   }
@@ -76,11 +61,9 @@ class AllgatherRunner {
     return values.front().has_value();
   }
 
-  bool is_remote(Rank rank) const { return layout_.place(rank).node != here_.node; }
   Status put_all() {
     const bool is_for_all = round_.is_for_step || layout_.size() <= kMaxCalledRanks || here_.local_rank == 0;
-    auto status = put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key_, round_.value);
-    return status ? session_.client().commit() : status;
+    return put(is_for_all ? pmix::Scope::kStep : pmix::Scope::kNode, key_, round_.value);
   }
 
   // If MPI, or other code, has closed a session a moment ago, the server may not yet have noted that for a slow rank of
@@ -89,7 +72,7 @@ class AllgatherRunner {
   // most ranks are there when the first is.
   Status meet_before_fence() {
     if (here_.local_size < 2 || !session_.may_follow_another()) return {};
-    for (const Rank rank : local_ranks_) {
+    for (const Rank rank : layout_.ranks_on(here_.node)) {
       if (rank == call_.self.rank || has_value({rank, key_, false}, round_.deadline)) continue;
       return fail(
           explain_absence(ErrorCode::kTimeout, "not all ranks of this node joined the call before the deadline"));
@@ -114,22 +97,19 @@ class AllgatherRunner {
       }
       if (2 * distance >= nodes) break;
       name = cat({"bootstrap.met.", std::to_string(distance)});
-      auto status = put(pmix::Scope::kStep, name, "");
-      if (status) status = session_.client().commit();
-      if (!status) return status;
+      if (auto status = put(pmix::Scope::kStep, name, ""); !status) return status;
     }
     return {};
   }
 
   Status fence() {
-    for (const Rank rank : round_.read) wanted_.push_back({rank, key_, is_remote(rank)});
-    const pmix::Answer done = session_.fence(wanted_, begun_);
-    if (!done.wait_until(round_.deadline)) {
+    wanted_ = call_.wanted_of(round_.read, key_);
+    const auto done = session_.fence(wanted_, begun_);
+    if (!done->wait_until(round_.deadline)) {
       return fail(explain_absence(ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
     }
-    if (done.code() == pmix::kSuccess) return {};
-    return fail(explain_absence(ErrorCode::kUnavailable,
-                                cat({"the PMIx fence failed: ", session_.client().describe(done.code())})));
+    if (done->code == pmix::kSuccess) return {};
+    return fail(explain_absence(ErrorCode::kUnavailable, cat({"the PMIx fence failed: ", pmix::describe(done->code)})));
   }
 
   // A fence also succeeds without a rank that dies in it, and then lacks the data of its node. So each value is
@@ -159,13 +139,13 @@ class AllgatherRunner {
   }
 
   Error explain_absence(ErrorCode code, const std::string& what) const {
-    std::vector<Wanted> wanted;
+    std::vector<Rank> called;
     for (Rank rank = 0; rank < layout_.size(); ++rank) {
       const bool is_called =
-          layout_.size() <= kMaxCalledRanks || layout_.place(rank).local_rank == 0 || !is_remote(rank);
-      if (rank != call_.self.rank && is_called) wanted.push_back({rank, key_, is_remote(rank)});
+          layout_.size() <= kMaxCalledRanks || layout_.place(rank).local_rank == 0 || !call_.is_remote(rank);
+      if (rank != call_.self.rank && is_called) called.push_back(rank);
     }
-    return explain_missing_ranks(call_, wanted, {code, what});
+    return explain_missing_ranks(call_, called, key_, {code, what});
   }
 
   const PmixRound& call_;
@@ -173,13 +153,19 @@ class AllgatherRunner {
   const PmixSession& session_;
   const Layout& layout_;
   Place here_;
-  std::vector<Rank> local_ranks_;
   std::string key_;  // of the values
   std::vector<Wanted> wanted_;
   const std::shared_ptr<PmixSession::Questions> begun_ = std::make_shared<PmixSession::Questions>();
 };
 
 }  // namespace
+
+std::vector<Wanted> PmixRound::wanted_of(const std::vector<Rank>& ranks, const std::string& key) const {
+  std::vector<Wanted> wanted;
+  wanted.reserve(ranks.size());
+  for (const Rank rank : ranks) wanted.push_back({rank, key, is_remote(rank)});
+  return wanted;
+}
 
 Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round) {
   return AllgatherRunner(call, round).run();

@@ -34,6 +34,15 @@ struct PmixRound {
 
   // "bootstrap.end.7": the key of a value of this round alone.
   std::string key_of(const char* kind) const { return cat({"bootstrap.", kind, ".", std::to_string(tag.sequence)}); }
+
+  bool is_remote(Rank rank) const { return self.layout.place(rank).node != self.layout.place(self.rank).node; }
+  std::vector<Wanted> wanted_of(const std::vector<Rank>& ranks, const std::string& key) const;
+
+  // The value of any call of this step; nothing if the text is another's.
+  std::optional<TaggedValue> of_step(std::string_view text) const {
+    auto value = decode_tagged_value(text);
+    return value && value->tag.id == tag.id ? value : std::nullopt;
+  }
 };
 
 Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round);
@@ -53,11 +62,12 @@ struct MissingRanks {
 // Precondition: not is_empty().
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
 
-// The missing ranks of those that are `wanted` (in order of rank). Takes kQueryTime, and up to 2 kAnswerTime more if
-// the server does not answer; less if no rank is missing.
-MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted);
+// Those of these ranks (ascending) that are missing: a rank that is there has put a value under the key. Takes
+// kQueryTime, and up to 2 kAnswerTime more if the server does not answer; less if no rank is missing.
+MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key);
 
 // The same as an error: with the missing ranks, or a disagreement with one of them.
-Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted, const Error& what);
+Error explain_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key,
+                            const Error& what);
 
 }  // namespace bootstrap

@@ -1,7 +1,6 @@
 // Asks the servers which ranks have not joined a round, and describes them.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string>
 
@@ -27,29 +26,17 @@ constexpr milliseconds kTurnTime{5};
 constexpr milliseconds kTimeOfTurns{500};
 constexpr milliseconds kTimeOfOthers{800};
 
-std::vector<Rank> ranks_of(const std::vector<Wanted>& wanted) {
-  std::vector<Rank> ranks;
-  ranks.reserve(wanted.size());
-  for (const Wanted& one : wanted) ranks.push_back(one.rank);
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return ranks;
-}
-
 class MissingRankQuery {
  public:
-  explicit MissingRankQuery(const PmixRound& call)
-      : call_(call),
-        session_(call.session),
-        layout_(call.self.layout),
-        is_here_(layout_.size()),
-        elsewhere_(layout_.size()) {}
+  // `key` of the value that a rank has put when it has joined.
+  MissingRankQuery(const PmixRound& call, std::string key)
+      : call_(call), layout_(call.self.layout), key_(std::move(key)), heard_(layout_.size()) {}
 
-  MissingRanks find_missing(const std::vector<Wanted>& wanted) {
+  MissingRanks find_missing(const std::vector<Rank>& wanted) {
     const bool from_slurm = !call_.server.from_mpirun;
-    std::vector<Wanted> near;
-    std::vector<Wanted> far;
-    for (const Wanted& one : wanted) (one.is_remote ? far : near).push_back(one);
+    std::vector<Rank> near;
+    std::vector<Rank> far;
+    for (const Rank rank : wanted) (call_.is_remote(rank) ? far : near).push_back(rank);
     if (from_slurm && !far.empty()) {
       ask_with_care(near, far);
     } else {
@@ -59,45 +46,35 @@ class MissingRankQuery {
     return sort_out(wanted);
   }
 
-  std::vector<Wanted> absent_of(const std::vector<Wanted>& wanted) const {
-    std::vector<Wanted> rest;
-    std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(rest),
-                 [this](const Wanted& one) { return !is_here_[one.rank]; });
-    return rest;
+  std::vector<Rank> absent_of(std::vector<Rank> ranks) const {
+    std::erase_if(ranks, [this](Rank rank) { return is_here(rank); });
+    return ranks;
   }
 
   // Those of these ranks that have left the word under this key, and the call that it is about.
   std::map<Rank, CallTag> find_word(const char* key, const std::vector<Rank>& ranks) const {
-    std::vector<Wanted> wanted;
     std::map<Rank, CallTag> found;
     if (server_ != ServerState::kAnswers) return found;
-    const auto own_node = layout_.place(call_.self.rank).node;
-    wanted.reserve(ranks.size());
-    for (const Rank rank : ranks) wanted.push_back({rank, key, layout_.place(rank).node != own_node});
-    (void)session_.read(wanted, steady_clock::now() + kAnswerTime, true, [&](Rank rank, const std::string& text) {
-      const auto value = decode_tagged_value(text);
-      if (value && value->tag.id == call_.tag.id) found[rank] = value->tag;
+    const auto note = [&](Rank rank, const std::string& text) {
+      if (const auto value = call_.of_step(text)) found[rank] = value->tag;
       return true;
-    });
+    };
+    (void)call_.session.read(call_.wanted_of(ranks, key), steady_clock::now() + kAnswerTime, true, note);
     return found;
   }
 
-  // The other call that the rank makes.
-  const std::optional<CallTag>& elsewhere(Rank rank) const { return elsewhere_[rank]; }
+  // The call that the rank makes, as far as this one has heard of it.
+  const std::optional<CallTag>& call_of(Rank rank) const { return heard_[rank]; }
 
  private:
-  // A rank that has joined has put its value.
-  void ask(const std::vector<Wanted>& wanted, Deadline until) {
-    auto answers = session_.read(wanted, until, true, [this](Rank rank, const std::string& text) {
-      const auto value = decode_tagged_value(text);
-      if (value && value->tag == call_.tag) {
-        is_here_[rank] = true;
-      } else if (value && value->tag.id == call_.tag.id) {
-        elsewhere_[rank] = value->tag;
-      }
-      return is_here_[rank];
-    });
-    for (auto& answer : answers) {
+  bool is_here(Rank rank) const { return heard_[rank] == call_.tag; }
+
+  void ask(const std::vector<Rank>& ranks, Deadline until) {
+    const auto note = [this](Rank rank, const std::string& text) {
+      if (const auto value = call_.of_step(text)) heard_[rank] = value->tag;
+      return is_here(rank);
+    };
+    for (auto& answer : call_.session.read(call_.wanted_of(ranks, key_), until, true, note)) {
       if (answer) wipe(*answer);
     }
   }
@@ -109,25 +86,25 @@ class MissingRankQuery {
 
   bool is_server_there() {
     if (server_ != ServerState::kAnswers) return false;
-    server_ = session_.look_for_server(time_to_answer());
+    server_ = call_.session.look_for_server(time_to_answer());
     return server_ == ServerState::kAnswers;
   }
 
-  void ask_in_turns(const std::vector<Wanted>& far) {
-    std::map<NodeIndex, std::vector<Wanted>> of_node;
-    for (const Wanted& one : far) of_node[layout_.place(one.rank).node].push_back(one);
-    for (const auto& [node, questions] : of_node) {
+  void ask_in_turns(const std::vector<Rank>& far) {
+    std::map<NodeIndex, std::vector<Rank>> of_node;
+    for (const Rank rank : far) of_node[layout_.place(rank).node].push_back(rank);
+    for (const auto& [node, ranks] : of_node) {
       const auto now = steady_clock::now();
       if (now >= start_ + kTimeOfTurns) return;
-      ask(questions, now + kTurnTime);
+      ask(ranks, now + kTurnTime);
       if (is_server_there()) continue;
-      const bool has_slurmstepd = absent_of(questions).size() < questions.size();
-      if (server_ == ServerState::kSilent && !has_slurmstepd) silencers_ = ranks_of(questions);
+      const bool has_slurmstepd = absent_of(ranks).size() < ranks.size();
+      if (server_ == ServerState::kSilent && !has_slurmstepd) silencers_ = ranks;
       return;
     }
   }
 
-  void ask_with_care(const std::vector<Wanted>& near, const std::vector<Wanted>& far) {
+  void ask_with_care(const std::vector<Rank>& near, const std::vector<Rank>& far) {
     // Another rank of this node, with an earlier deadline, may have silenced it.
     if (!is_server_there()) return;
     ask(near, steady_clock::now() + kNearTime);
@@ -137,7 +114,7 @@ class MissingRankQuery {
     are_near_asked_ = true;
     // The lowest rank that has joined on this node.
     const auto own = layout_.ranks_on(layout_.place(call_.self.rank).node);
-    const auto is_before = [this](Rank rank) { return rank < call_.self.rank && is_here_[rank]; };
+    const auto is_before = [this](Rank rank) { return rank < call_.self.rank && is_here(rank); };
     if (std::none_of(own.begin(), own.end(), is_before)) {
       ask_in_turns(far);
     } else {
@@ -153,18 +130,16 @@ class MissingRankQuery {
 
   // If a node gave no answer at all, its ranks may have joined: its server may be silent, too, or the network cut or
   // slow.
-  MissingRanks sort_out(const std::vector<Wanted>& wanted) const {
+  MissingRanks sort_out(const std::vector<Rank>& wanted) const {
     MissingRanks absence{{}, silencers_, {}, server_};
     std::vector<bool> has_answered(layout_.node_count());
     has_answered[layout_.place(call_.self.rank).node] = true;
-    for (Rank rank = 0; rank < is_here_.size(); ++rank) {
-      if (is_here_[rank] || elsewhere_[rank]) has_answered[layout_.place(rank).node] = true;
+    for (Rank rank = 0; rank < heard_.size(); ++rank) {
+      if (heard_[rank]) has_answered[layout_.place(rank).node] = true;
     }
-    const auto own_node = layout_.place(call_.self.rank).node;
-    for (const Rank rank : ranks_of(absent_of(wanted))) {
-      const auto node = layout_.place(rank).node;
-      const bool is_near = node == own_node;
-      if ((server_ == ServerState::kAnswers && has_answered[node]) || (is_near && are_near_asked_)) {
+    for (const Rank rank : absent_of(wanted)) {
+      const bool is_near_and_asked = !call_.is_remote(rank) && are_near_asked_;
+      if ((server_ == ServerState::kAnswers && has_answered[layout_.place(rank).node]) || is_near_and_asked) {
         absence.missing.push_back(rank);
       } else if (!std::binary_search(silencers_.begin(), silencers_.end(), rank)) {
         absence.unheard.push_back(rank);
@@ -174,12 +149,11 @@ class MissingRankQuery {
   }
 
   const PmixRound& call_;
-  const PmixSession& session_;
   const Layout& layout_;
+  const std::string key_;
   const Deadline start_ = steady_clock::now();
   const Deadline deadline_ = start_ + kQueryTime;
-  std::vector<bool> is_here_;                      // by rank
-  std::vector<std::optional<CallTag>> elsewhere_;  // by rank
+  std::vector<std::optional<CallTag>> heard_;  // by rank: the call of its last value
   ServerState server_ = ServerState::kAnswers;
   std::vector<Rank> silencers_;  // see MissingRanks
   bool are_near_asked_ = false;
@@ -208,20 +182,21 @@ std::string describe_missing_ranks(const Layout& layout, const MissingRanks& abs
               layout.node_count() > 1 ? ", as happens after it queries a node where all ranks have ended" : ""});
 }
 
-MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted) {
-  return MissingRankQuery(call).find_missing(wanted);
+MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key) {
+  return MissingRankQuery(call, key).find_missing(ranks);
 }
 
-Error explain_missing_ranks(const PmixRound& call, const std::vector<Wanted>& wanted, const Error& what) {
-  MissingRankQuery query(call);
-  auto absence = query.find_missing(wanted);
-  const auto absent = ranks_of(query.absent_of(wanted));
+Error explain_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key,
+                            const Error& what) {
+  MissingRankQuery query(call, key);
+  auto absence = query.find_missing(ranks);
+  const auto absent = query.absent_of(ranks);
   for (const Rank rank : absent) {
-    const auto& other = query.elsewhere(rank);
+    const auto& other = query.call_of(rank);
     if (other && other->sequence >= call.tag.sequence) return disagreement(call.self.layout, rank, *other, call.tag);
   }
   if (absent.empty()) {
-    for (const auto& [rank, tag] : query.find_word(kEndedKey, ranks_of(wanted))) absence.missing.push_back(rank);
+    for (const auto& [rank, tag] : query.find_word(kEndedKey, ranks)) absence.missing.push_back(rank);
     if (!absence.is_empty()) {
       return {what.code, cat({what.message, "; ", describe_missing_ranks(call.self.layout, absence)})};
     }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmix/node_sockets.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -116,16 +115,15 @@ bool is_connection_to(int descriptor, std::uint16_t port) {
 }
 
 // The descriptors of the connections of this process to that port; nothing if they cannot be listed, as in a process
-// without a free descriptor.
+// without a free descriptor. A list has at least its own.
 std::optional<std::vector<int>> connections(std::uint16_t port) {
-  DIR* const folder = port == 0 ? nullptr : ::opendir("/proc/self/fd");
-  if (folder == nullptr) return std::nullopt;
+  const auto names = FileTree("").names_in("/proc/self/fd");
+  if (port == 0 || names.empty()) return std::nullopt;
   std::vector<int> found;
-  while (const dirent* entry = ::readdir(folder)) {
-    const auto number = parse_unsigned(entry->d_name, INT32_MAX);
-    if (number && is_connection_to(static_cast<int>(*number), port)) found.push_back(static_cast<int>(*number));
+  for (const auto& name : names) {
+    const auto number = parse_unsigned<int>(name).value_or(-1);
+    if (is_connection_to(number, port)) found.push_back(number);
   }
-  (void)::closedir(folder);
   return found;
 }
 

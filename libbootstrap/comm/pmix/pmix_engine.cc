@@ -1,7 +1,6 @@
 // Rounds and reports over the PMIx server of this node: in a session of the engine, or in one that the process has.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,42 +25,26 @@ using std::chrono::steady_clock;
 
 // A server keeps the first value of a key that it has read, so a rank that waits, and fails later, puts two keys.
 Status store_report(const PmixRound& call, const RankReport& own) {
-  const auto& client = call.session.client();
-  auto status = client.put(pmix::Scope::kStep, call.key_of("there"), encode_tagged_value(call.tag, ""));
-  if (status && !own.failure.empty()) {
-    status = client.put(pmix::Scope::kStep, call.key_of("end"), encode_tagged_value(call.tag, write_record(own)));
-  }
-  return status ? client.commit() : status;
-}
-
-std::vector<Wanted> wanted_of(const PmixRound& call, const std::vector<Rank>& ranks, const char* kind) {
-  const auto& layout = call.self.layout;
-  const Rank rank = call.self.rank;
-  std::vector<Wanted> wanted;
-  for (const Rank other : ranks) {
-    if (other == rank) continue;
-    wanted.push_back({other, call.key_of(kind), layout.place(other).node != layout.place(rank).node});
-  }
-  return wanted;
+  auto status = pmix::put(pmix::Scope::kStep, call.key_of("there"), encode_tagged_value(call.tag, ""));
+  if (!status || own.failure.empty()) return status;
+  return pmix::put(pmix::Scope::kStep, call.key_of("end"), encode_tagged_value(call.tag, write_record(own)));
 }
 
 // First the query for missing ranks, since nodes may have ended; then the reports of the ranks that it found, some of
 // which may have ended since they put that they wait. Returns after kQueryTime and kAnswerTime, or kAnswerTime later if
 // the server does not answer.
-RankReports read_reports(const PmixRound& call, const std::vector<Rank>& asked) {
+RankReports read_reports(const PmixRound& call, std::vector<Rank> asked) {
   RankReports reports;
-  auto absence = find_missing_ranks(call, wanted_of(call, asked, "there"));
+  std::erase(asked, call.self.rank);
+  auto absence = find_missing_ranks(call, asked, call.key_of("there"));
   auto here = absence.server == ServerState::kAnswers ? asked : std::vector<Rank>();
   for (const auto* const absent : {&absence.missing, &absence.unheard}) {
     std::erase_if(here, [&](Rank other) { return std::binary_search(absent->begin(), absent->end(), other); });
   }
-  auto wanted = wanted_of(call, here, "end");
-  const auto count = wanted.size();
-  for (std::size_t i = 0; i < count; ++i) wanted.push_back({wanted[i].rank, kEndedKey, wanted[i].is_remote});
-  const auto is_of_step = [&call](Rank, const auto& text) {
-    const auto value = decode_tagged_value(text);
-    return value && value->tag.id == call.tag.id;
-  };
+  const auto count = here.size();
+  auto wanted = call.wanted_of(here, call.key_of("end"));
+  for (auto& one : call.wanted_of(here, kEndedKey)) wanted.push_back(std::move(one));
+  const auto is_of_step = [&call](Rank, const auto& text) { return call.of_step(text).has_value(); };
   const auto texts = call.session.read(wanted, steady_clock::now() + kAnswerTime, true, is_of_step);
   for (std::size_t i = 0; i < count; ++i) {
     const auto report = texts[i] ? read_record<RankReport>(decode_tagged_value(*texts[i])->bytes) : std::nullopt;
@@ -73,10 +56,7 @@ RankReports read_reports(const PmixRound& call, const std::vector<Rank>& asked) 
   return reports;
 }
 
-std::string name_of_client() {
-  const auto client = pmix::Client::load();
-  return cat({"PMIx", client ? cat({" ", (*client)->version()}) : ""});
-}
+std::string name_of_pmix() { return pmix::load() ? cat({"PMIx ", pmix::version()}) : "PMIx"; }
 
 class PmixEngine final : public ExchangeEngine {
  public:
@@ -87,7 +67,7 @@ class PmixEngine final : public ExchangeEngine {
       meeting_ = NodeBarrier::open(meeting_name());
   }
 
-  std::string name() const override { return name_of_client(); }
+  std::string name() const override { return name_of_pmix(); }
 
   Result<RankValues> run(const CallTag& tag, const Allgather& round) override {
     last_ = tag;  // also for a rank that ends in the call
@@ -125,8 +105,8 @@ class PmixEngine final : public ExchangeEngine {
 
  private:
   // May block for as long as the server is silent.
-  void leave_word(const char* key, const CallTag& tag) const {
-    if (session_.client().put(pmix::Scope::kStep, key, encode_tagged_value(tag, ""))) (void)session_.client().commit();
+  static void leave_word(const char* key, const CallTag& tag) {
+    (void)pmix::put(pmix::Scope::kStep, key, encode_tagged_value(tag, ""));
   }
 
   std::string meeting_name() const {
@@ -141,19 +121,13 @@ class PmixEngine final : public ExchangeEngine {
   std::optional<CallTag> given_up_;
 };
 
-std::atomic<int> open_rides{0};
-
 // Each call in a thread of its own, which owns all that it uses: the caller may stop waiting for the server.
 class RidingEngine final : public ExchangeEngine {
  public:
-  RidingEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) { ++open_rides; }
-  ~RidingEngine() override {
-    if (--open_rides == 0) PmixSession::end_kept();
-  }
-  RidingEngine(const RidingEngine&) = delete;
-  RidingEngine& operator=(const RidingEngine&) = delete;
+  RidingEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) {}
+  ~RidingEngine() override { PmixSession::end_kept(); }
 
-  std::string name() const override { return name_of_client(); }
+  std::string name() const override { return name_of_pmix(); }
 
   Result<RankValues> run(const CallTag& tag, const Allgather& round) override {
     const auto value = std::shared_ptr<Allgather>(new Allgather(round), [](Allgather* of_call) {

@@ -5,12 +5,10 @@
 #include <dlfcn.h>
 #include <pmix.h>
 
-#include <algorithm>
-#include <condition_variable>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <mutex>
 
 #include "comm/exchange_engine.h"
 #include "core/util/text.h"
@@ -21,13 +19,10 @@ namespace bootstrap::pmix {
 
 static_assert(kSuccess == PMIX_SUCCESS);
 
-struct Answer::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool is_there = false;
-  Code code = PMIX_ERROR;
-  std::string bytes;
-  // libpmix does not copy these, and reads them until it answers.
+namespace {
+
+// With what libpmix does not copy, and reads until it answers.
+struct Request : Answer {
   pmix_proc_t target{};
   std::string key;
   std::function<void()> then;
@@ -49,54 +44,56 @@ struct Answer::State {
   }
 };
 
-struct Client::Functions {
-  decltype(&PMIx_Get_version) get_version = nullptr;
-  decltype(&PMIx_Initialized) initialized = nullptr;
-  decltype(&PMIx_Init) init = nullptr;
-  decltype(&PMIx_Finalize) finalize = nullptr;
-  decltype(&PMIx_Put) put = nullptr;
-  decltype(&PMIx_Commit) commit = nullptr;
-  decltype(&PMIx_Fence_nb) fence = nullptr;
-  decltype(&PMIx_Get_nb) get = nullptr;
-  decltype(&PMIx_Error_string) error_string = nullptr;
+// Never deleted: callbacks of an abandoned session may come until the process ends.
+struct Library {
+  Symbols find;
+  decltype(&PMIx_Get_version) get_version = find("PMIx_Get_version");
+  decltype(&PMIx_Initialized) initialized = find("PMIx_Initialized");
+  decltype(&PMIx_Init) init = find("PMIx_Init");
+  decltype(&PMIx_Finalize) finalize = find("PMIx_Finalize");
+  decltype(&PMIx_Put) put = find("PMIx_Put");
+  decltype(&PMIx_Commit) commit = find("PMIx_Commit");
+  decltype(&PMIx_Fence_nb) fence = find("PMIx_Fence_nb");
+  decltype(&PMIx_Get_nb) get = find("PMIx_Get_nb");
+  decltype(&PMIx_Error_string) error_string = find("PMIx_Error_string");
+  std::string version = {};
 };
-
-namespace {
+std::atomic<const Library*> loaded{nullptr};
 
 constexpr const char* kLibrary = "libpmix.so.2";  // the SONAME of PMIx 3, 4, 5 and 6
 
-// The call keeps its own reference to the answer, which may come long after the wait for it has ended. A call that is
-// never answered keeps it until the process ends: some hundred bytes in a step that fails.
-void* reference_for_callback(const std::shared_ptr<Answer::State>& state) {
-  return new std::shared_ptr<Answer::State>(state);
+// Null: it is not loaded. dlopen(3) alone would read the file even then.
+void* loaded_by_program() {
+  return is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
 }
 
-std::shared_ptr<Answer::State> reference_from_callback(void* pointer) {
-  const std::unique_ptr<std::shared_ptr<Answer::State>> holder(static_cast<std::shared_ptr<Answer::State>*>(pointer));
-  return *holder;
-}
+// A call keeps one until its answer comes, which may be long after the wait for it has ended. A call that is never
+// answered keeps it until the process ends: some hundred bytes in a step that fails.
+using Reference = std::shared_ptr<Request>;
+
+Reference take_reference(void* pointer) { return *std::unique_ptr<Reference>(static_cast<Reference*>(pointer)); }
 
 extern "C" void fence_is_done(pmix_status_t status, void* pointer) {
-  const auto state = reference_from_callback(pointer);
+  const auto request = take_reference(pointer);
   try {
-    if (status == PMIX_SUCCESS) state->then();
+    if (status == PMIX_SUCCESS) request->then();
   } catch (const std::exception&) {  // libpmix is C, and calls us
     status = PMIX_ERR_NOMEM;
   }
-  state->set(status, nullptr);
+  request->set(status, nullptr);
 }
 
 extern "C" void value_is_there(pmix_status_t status, pmix_value_t* value, void* pointer) {
-  reference_from_callback(pointer)->set(status, value);
+  take_reference(pointer)->set(status, value);
 }
 
 // PMIx calls back only if the call itself returned PMIX_SUCCESS. The call may also be done at once.
-Answer started(Code code, const std::shared_ptr<Answer::State>& state, void* reference) {
+SharedAnswer started(Code code, const Reference& request, void* reference) {
   if (code != PMIX_SUCCESS) {
-    (void)reference_from_callback(reference);
-    state->set(code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, nullptr);
+    (void)take_reference(reference);
+    request->set(code == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : code, nullptr);
   }
-  return Answer(state);
+  return request;
 }
 
 // Never freed: calls may use it until the process ends.
@@ -121,29 +118,20 @@ std::string short_version(const char* text) {
 
 }  // namespace
 
-bool Answer::wait_until(Deadline deadline) const {
+bool Answer::wait_until(Deadline deadline) {
   if (released_in_waits != nullptr) released_in_waits->unlock();
-  std::unique_lock lock(state_->mutex);
-  const bool is_there = state_->changed.wait_until(lock, deadline, [this] { return state_->is_there; });
+  std::unique_lock lock(mutex);
+  const bool has_come = changed.wait_until(lock, deadline, [this] { return is_there; });
   lock.unlock();
   if (released_in_waits != nullptr) released_in_waits->lock();
-  return is_there;
+  return has_come;
 }
 
-Code Answer::code() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->code;
-}
-
-std::optional<std::string> Answer::take_bytes() const {
-  const std::lock_guard lock(state_->mutex);
-  if (state_->code != PMIX_SUCCESS) return std::nullopt;
-  return std::move(state_->bytes);
-}
-
-Result<const Client*> Client::open() {
-  // Of a library that is not loaded, dlopen(3) would read the file even so.
-  void* library = is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
+Status load() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded != nullptr) return {};
+  void* library = loaded_by_program();
   const auto file = trusted_settings(process_environment()).pmix_file.value;
   const char* const name = file.empty() ? kLibrary : file.c_str();
   if (library == nullptr) library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -153,100 +141,78 @@ Result<const Client*> Client::open() {
                 cat({"cannot load PMIx: ", reason == nullptr ? name : reason,
                      "; install it (Debian: libpmix2), or set SLURM_BOOTSTRAP_PMIX to its file"}));
   }
-  auto functions = std::make_unique<Functions>();
-  if (!find_symbol(library, "PMIx_Get_version", functions->get_version) ||
-      !find_symbol(library, "PMIx_Initialized", functions->initialized) ||
-      !find_symbol(library, "PMIx_Init", functions->init) ||
-      !find_symbol(library, "PMIx_Finalize", functions->finalize) ||
-      !find_symbol(library, "PMIx_Put", functions->put) || !find_symbol(library, "PMIx_Commit", functions->commit) ||
-      !find_symbol(library, "PMIx_Fence_nb", functions->fence) ||
-      !find_symbol(library, "PMIx_Get_nb", functions->get) ||
-      !find_symbol(library, "PMIx_Error_string", functions->error_string)) {
+  std::unique_ptr<Library> pmix(new Library{{library}});
+  if (!pmix->find.is_whole) {
     return fail(ErrorCode::kUnsupported,
                 cat({"the PMIx library ", name, " does not have all functions of PMIx 3; use PMIx 3 or newer"}));
   }
-  // Never deleted: callbacks of an abandoned session may come until the process ends.
-  auto* client = new Client;
-  client->version_ = short_version(functions->get_version());
-  client->functions_ = functions.release();
-  return client;
+  pmix->version = short_version(pmix->get_version());
+  loaded = pmix.release();
+  return {};
 }
 
-Result<const Client*> Client::load() {
-  static std::mutex mutex;
-  static const Client* loaded = nullptr;
-  const std::lock_guard lock(mutex);
-  if (loaded != nullptr) return loaded;
-  auto opened = open();
-  if (opened) loaded = *opened;
-  return opened;
-}
+const std::string& version() { return loaded.load()->version; }
 
 // For a value of a rank of this node without a fence. PMIx 4 with ds21 reads the server's memory each time; hash, which
 // all other versions use and 4 can be set to, has a table in each session.
-bool Client::keeps_what_it_read() const {
+bool keeps_what_it_read() {
   const char* chosen = std::getenv("PMIX_MCA_gds");
-  const auto major = parse_unsigned(version_.substr(0, version_.find('.')), UINT32_MAX);
+  const auto major = parse_unsigned(std::string_view(version()).substr(0, version().find('.')), UINT32_MAX);
   return !major || *major != 4 || (chosen != nullptr && std::string_view(chosen) == "hash");
 }
 
-bool Client::is_initialized() const { return functions_->initialized() != 0; }
+bool is_initialized() { return loaded.load()->initialized() != 0; }
 
-Result<Client::Identity> Client::init(std::string_view whose) const {
+Result<Identity> init(std::string_view whose) {
   pmix_proc_t self;
   std::memset(&self, 0, sizeof self);
-  const Code code = functions_->init(&self, nullptr, 0);
+  const Code code = loaded.load()->init(&self, nullptr, 0);
   if (code != PMIX_SUCCESS) {
     return fail(ErrorCode::kUnavailable,
-                cat({"PMIx ", version_, " cannot connect to ", whose, " server on this node: ", describe(code)}));
+                cat({"PMIx ", version(), " cannot connect to ", whose, " server on this node: ", describe(code)}));
   }
   return Identity{std::string(self.nspace, ::strnlen(self.nspace, sizeof self.nspace)), self.rank};
 }
 
-void Client::finish() const { (void)functions_->finalize(nullptr, 0); }
+void finish() { (void)loaded.load()->finalize(nullptr, 0); }
 
-Status Client::put(Scope scope, const std::string& key, std::string_view bytes) const {
+Status put(Scope scope, const std::string& key, std::string_view bytes) {
   pmix_value_t value;
   std::memset(&value, 0, sizeof value);
   value.type = PMIX_BYTE_OBJECT;
   value.data.bo.bytes = const_cast<char*>(bytes.data());  // PMIx copies it
   value.data.bo.size = bytes.size();
-  const Code code = functions_->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+  auto code = loaded.load()->put(scope == Scope::kNode ? PMIX_LOCAL : PMIX_GLOBAL, key.c_str(), &value);
+  const auto call =
+      code == PMIX_SUCCESS ? "PMIx_Commit" : cat({"PMIx_Put of ", std::to_string(bytes.size()), " bytes"});
+  if (code == PMIX_SUCCESS) code = loaded.load()->commit();
   if (code == PMIX_SUCCESS) return {};
-  return fail(ErrorCode::kUnavailable,
-              cat({"PMIx_Put of ", std::to_string(bytes.size()), " bytes failed: ", describe(code)}));
+  return fail(ErrorCode::kUnavailable, cat({call, " failed: ", describe(code)}));
 }
 
-Status Client::commit() const {
-  const Code code = functions_->commit();
-  if (code == PMIX_SUCCESS) return {};
-  return fail(ErrorCode::kUnavailable, cat({"PMIx_Commit failed: ", describe(code)}));
-}
-
-Answer Client::fence(std::function<void()> then) const {
+SharedAnswer fence(std::function<void()> then) {
   // Without this key Slurm's server leaves the data on its node; it ignores the key's value.
   static const pmix_info_t* const collect = flag(PMIX_COLLECT_DATA);
-  auto state = std::make_shared<Answer::State>();
-  state->then = std::move(then);
-  void* reference = reference_for_callback(state);
-  return started(functions_->fence(nullptr, 0, collect, 1, fence_is_done, reference), state, reference);
+  const auto request = std::make_shared<Request>();
+  request->then = std::move(then);
+  void* reference = new Reference(request);
+  return started(loaded.load()->fence(nullptr, 0, collect, 1, fence_is_done, reference), request, reference);
 }
 
-Answer Client::get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) const {
+SharedAnswer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once) {
   static const pmix_info_t* const immediate = flag(PMIX_IMMEDIATE);
-  auto state = std::make_shared<Answer::State>();
-  std::memcpy(state->target.nspace, self.name_space.data(),
-              std::min(self.name_space.size(), sizeof state->target.nspace - 1));
-  state->target.rank = rank;
-  state->key = key;
-  void* reference = reference_for_callback(state);
-  return started(functions_->get(&state->target, state->key.c_str(), at_once ? immediate : nullptr, at_once ? 1 : 0,
-                                 value_is_there, reference),
-                 state, reference);
+  const auto request = std::make_shared<Request>();
+  self.name_space.copy(request->target.nspace, sizeof request->target.nspace - 1);
+  request->target.rank = rank;
+  request->key = key;
+  void* reference = new Reference(request);
+  return started(loaded.load()->get(&request->target, request->key.c_str(), at_once ? immediate : nullptr,
+                                    at_once ? 1 : 0, value_is_there, reference),
+                 request, reference);
 }
 
-std::string Client::describe(Code code) const {
-  const char* text = functions_->error_string(code);
+std::string describe(Code code) {
+  const char* text = loaded.load()->error_string(code);
   return cat({text == nullptr ? "error" : text, " (", std::to_string(code), ")"});
 }
 
@@ -255,19 +221,17 @@ std::string Client::describe(Code code) const {
 namespace bootstrap {
 
 bool has_own_pmix() {
-  if (!is_loaded("libpmix")) return false;  // dlopen(3) would look into files
-  void* const library = ::dlopen(pmix::kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL);
-  decltype(&PMIx_Initialized) initialized = nullptr;
-  const bool has_session =
-      library != nullptr && find_symbol(library, "PMIx_Initialized", initialized) && initialized() != 0;
-  if (library != nullptr) (void)::dlclose(library);
+  void* const library = pmix::loaded_by_program();
+  if (library == nullptr) return false;
+  const decltype(&PMIx_Initialized) initialized = Symbols{library}.if_there("PMIx_Initialized");
+  const bool has_session = initialized != nullptr && initialized() != 0;
+  (void)::dlclose(library);
   return has_session;
 }
 
 Result<std::string> pmix_version() {
-  const auto client = pmix::Client::load();
-  if (!client) return fail(client.error());
-  return (*client)->version();
+  if (auto status = pmix::load(); !status) return fail(status.error());
+  return pmix::version();
 }
 
 }  // namespace bootstrap

@@ -10,7 +10,6 @@
 #include <exception>
 
 #include "core/util/text.h"
-#include "probe/deadline.h"
 #include "probe/secrets.h"
 
 namespace bootstrap {
@@ -25,9 +24,9 @@ std::atomic<pid_t> keeper{0};
 // another one later (op_cbfunc2() in src/server/pmix_server.c of PMIx 4.2.2). It takes a client that closes its
 // connection in between for lost, and counts one rank less on the node in all later fences, also in MPI's: 1 of 25 runs
 // with 8 ranks. Slurm's server uses one thread.
-Status keep_open(const pmix::Client& client, std::uint16_t port) {
+Status keep_open(std::uint16_t port) {
   if (keeper == ::getpid()) return {};
-  const auto self = client.init(kMpiruns);
+  const auto self = pmix::init(kMpiruns);
   if (!self) return fail(self.error());
   (void)ServerConnection::find(port);  // close-on-exec
   if (keeper.exchange(::getpid()) == 0) (void)std::atexit([] { PmixSession::end_kept(); });
@@ -40,9 +39,8 @@ void PmixSession::end_kept() noexcept {
   pid_t self = ::getpid();
   if (!keeper.compare_exchange_strong(self, 0)) return;
   try {
-    const auto client = pmix::Client::load();
     AbandonableThread worker;
-    if (client && worker.start([client = *client] { client->finish(); })) {
+    if (worker.start(pmix::finish)) {
       (void)worker.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(2));
     }
   } catch (const std::exception&) {
@@ -51,21 +49,21 @@ void PmixSession::end_kept() noexcept {
 }
 
 Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, bool may_follow_another) {
-  const auto client = pmix::Client::load();
-  if (!client) return fail(client.error());
+  if (auto loaded = pmix::load(); !loaded) return fail(loaded.error());
   if (server.from_mpirun) {
-    const auto kept = keep_open(**client, server.port);
-    if (!kept) return fail(kept.error());
+    if (auto kept = keep_open(server.port); !kept) return fail(kept.error());
   }
-  const bool is_shared = (*client)->is_initialized();
-  auto self = (*client)->init(server.from_mpirun ? kMpiruns : "Slurm's");
+  PmixSession session;
+  session.is_shared_ = pmix::is_initialized();
+  auto self = pmix::init(server.from_mpirun ? kMpiruns : "Slurm's");
   if (!self) return fail(self.error());
-  PmixSession session(*client, std::move(*self), is_shared);
-  session.may_follow_another_ = may_follow_another && !is_shared;
-  if (!is_shared) session.connection_ = ServerConnection::find(server.port);
-  if (is_shared && ServerConnection::count(server.port).value_or(0) > 0) session.seen_port_ = server.port;
-  if (session.self_.name_space != server.name_space || session.self_.rank != rank) {
-    const std::string found = cat({session.self_.name_space, " rank ", std::to_string(session.self_.rank)});
+  session.self_.reset(new pmix::Identity(std::move(*self)));
+  session.may_follow_another_ = may_follow_another && !session.is_shared_;
+  if (!session.is_shared_) session.connection_ = ServerConnection::find(server.port);
+  if (session.is_shared_ && ServerConnection::count(server.port).value_or(0) > 0) session.seen_port_ = server.port;
+  const auto& known = *session.self_;
+  if (known.name_space != server.name_space || known.rank != rank) {
+    const std::string found = cat({known.name_space, " rank ", std::to_string(known.rank)});
     return fail(ErrorCode::kDisagreement,
                 cat({"the PMIx server on this node knows this process as ", found, ", but it is ", server.name_space,
                      " rank ", std::to_string(rank), ": the PMIX_* variables were changed after the task started"}));
@@ -73,10 +71,10 @@ Result<PmixSession> PmixSession::open(const PmixServer& server, Rank rank, bool 
   return session;
 }
 
-pmix::Answer PmixSession::fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const {
-  if (client_->keeps_what_it_read()) wanted.clear();  // read() asks one after the other
-  return client_->fence([client = client_, self = self_, wanted = std::move(wanted), begun] {
-    for (const Wanted& one : wanted) begun->emplace_back(client->get(self, one.rank, one.key, true));
+pmix::SharedAnswer PmixSession::fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const {
+  if (pmix::keeps_what_it_read()) wanted.clear();  // read() asks one after the other
+  return pmix::fence([self = *self_, wanted = std::move(wanted), begun] {
+    for (const Wanted& one : wanted) begun->push_back(pmix::get(self, one.rank, one.key, true));
   });
 }
 
@@ -94,12 +92,12 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
   // acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, there is one at a time. It answers each
   // that asks no other server, and needs a while where it shares its cores with hundreds of ranks.
   const auto time_of_one = ask_others ? kPatience : std::chrono::milliseconds(200);
-  bool is_one_at_a_time = client_->keeps_what_it_read();
+  bool is_one_at_a_time = pmix::keeps_what_it_read();
   while (true) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       const Wanted& one = wanted[i];
       if (values[i] || open[i]) continue;
-      open[i] = client_->get(self_, one.rank, one.key, !(ask_others && one.is_remote));
+      open[i] = pmix::get(*self_, one.rank, one.key, !(ask_others && one.is_remote));
       is_one_at_a_time =
           is_one_at_a_time && open[i]->wait_until(std::min(deadline, Deadline::clock::now() + time_of_one));
     }
@@ -107,13 +105,12 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
     bool is_refused = false;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if (values[i] || !open[i]->wait_until(std::min(deadline, now + kPatience))) continue;
-      auto bytes = open[i]->take_bytes();
-      open[i].reset();
-      if (bytes && accept(wanted[i].rank, *bytes)) {
-        values[i] = std::move(bytes);
+      const auto answer = std::exchange(open[i], nullptr);
+      if (answer->code == pmix::kSuccess && accept(wanted[i].rank, answer->bytes)) {
+        values[i] = std::move(answer->bytes);
         continue;
       }
-      if (bytes) wipe(*bytes);  // may be a secret of another round
+      wipe(answer->bytes);  // may be a secret of another round
       is_refused = true;
     }
     const bool is_whole =
@@ -127,14 +124,14 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
 
 ServerState PmixSession::look_for_server(Deadline deadline) const {
   // No rank has that value, and with PMIX_IMMEDIATE a server answers so in 0.3 ms.
-  const bool is_answered = client_->get(self_, self_.rank, "bootstrap.nothing", true).wait_until(deadline);
+  const bool is_answered = pmix::get(*self_, self_->rank, "bootstrap.nothing", true)->wait_until(deadline);
   const bool has_closed = seen_port_ != 0 && ServerConnection::count(seen_port_) == 0;  // libpmix, its end
   if (is_shared_ ? has_closed : connection_.is_lost()) return ServerState::kEnded;  // then libpmix itself has answered
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }
 
 bool PmixSession::close(Deadline deadline) {
-  open_.reset();
+  self_.reset();
   return is_shared_ || connection_.wait_closed(deadline);
 }
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "comm/exchange.h"
@@ -45,16 +44,14 @@ class PmixSession {
   // closed a session a moment ago.
   static Result<PmixSession> open(const PmixServer& server, Rank rank, bool may_follow_another);
 
-  const pmix::Client& client() const { return *client_; }
-
   // True if MPI, or the program, has a session open, which this one is a part of; it caches what it has read.
   bool is_shared() const { return is_shared_; }
   bool may_follow_another() const { return may_follow_another_; }
 
   // A fence after which libpmix's thread begins to read `wanted` itself: ours has to wake it once less. `begun` is for
   // read().
-  using Questions = std::vector<std::optional<pmix::Answer>>;
-  pmix::Answer fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const;
+  using Questions = std::vector<pmix::SharedAnswer>;
+  pmix::SharedAnswer fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const;
 
   // The values that were there before the deadline, in the order of `wanted`. Asks again while a server has none, or an
   // old one that `accept` refuses.
@@ -74,17 +71,15 @@ class PmixSession {
   static void end_kept() noexcept;
 
  private:
-  PmixSession(const pmix::Client* client, pmix::Client::Identity self, bool is_shared)
-      : client_(client), open_(client), self_(std::move(self)), is_shared_(is_shared) {}
-
-  struct Finish {
-    void operator()(const pmix::Client* client) const { client->finish(); }
+  struct End {
+    void operator()(const pmix::Identity* self) const {
+      pmix::finish();
+      delete self;
+    }
   };
 
-  const pmix::Client* client_;
-  std::unique_ptr<const pmix::Client, Finish> open_;
-  pmix::Client::Identity self_;
-  bool is_shared_;
+  std::unique_ptr<const pmix::Identity, End> self_;
+  bool is_shared_ = false;
   bool may_follow_another_ = false;
   std::uint16_t seen_port_ = 0;  // of the server to which a shared session has a connection, if one was found
   ServerConnection connection_;  // of a session that is not shared

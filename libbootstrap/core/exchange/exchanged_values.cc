@@ -3,10 +3,8 @@
 #include "core/exchange/exchanged_values.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
-#include "core/step/rank_layout.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "comm/helper/helper_main.h"
+#include "comm/helper/helper.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

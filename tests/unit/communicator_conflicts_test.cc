@@ -1,7 +1,5 @@
 // Checks before a communicator is made: each disagreement is one sentence that names two ranks.
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/nccl/rank_conflicts.h"
-
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -160,8 +158,10 @@ TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
   });
   auto able = whole_spec();
   able.refusal.clear();
-  EXPECT_TRUE(compare(layout_of({1, 1}), {0, able}, {1, able}));
-  EXPECT_FALSE(compare(layout_of({2}), {0, able}, {1, able})) << "control";
+  auto other = able;
+  other.rank = 1;
+  EXPECT_TRUE(compare(layout_of({1, 1}), able, other));
+  EXPECT_FALSE(compare(layout_of({2}), able, other)) << "control";
 }
 
 // Only one side has the list, so the root makes no id.
@@ -232,7 +232,8 @@ constexpr std::string_view kOneRoot =
 
 // NCCL would wait forever, or fail to bind the address of another node.
 TEST(UniqueIds, AreRefusedIfNcclCommIdDoesNotFit) {
-  in_child([] {
+  const auto many = world_group(layout_of({600}), 0);
+  in_child([&many] {
     ::setenv("NCCL_COMM_ID", "127.0.0.1:4321", 1);
     const auto refused = [](Step& step, const Change& change) {
       const auto said = sentences(step.make(change));
@@ -243,11 +244,10 @@ TEST(UniqueIds, AreRefusedIfNcclCommIdDoesNotFit) {
     EXPECT_TRUE(refused(step, [](Rank, Call& call) { call.options.roots = 2; }));
     EXPECT_TRUE(refused(step, [&](Rank rank, Call& call) { call.group = node_group(step.layout(), rank); }));
     EXPECT_EQ(used(step.make(kNoChange)), (std::vector<std::string>{"0/4 6", "1/4 6", "2/4 6", "3/4 6"})) << "as NCCL";
-    EXPECT_EQ(default_roots(world_group(layout_of({600}), 0), nccl_double("2.28.9")), 1U);
+    EXPECT_EQ(roots_of({.group = many, .nccl = nccl_double("2.28.9")}), 1U);
   });
-  const auto many = world_group(layout_of({600}), 0);
-  EXPECT_EQ(default_roots(many, nccl_double("2.28.9")), 3U) << "control";
-  EXPECT_EQ(default_roots(many, nccl_double("2.18.3")), 1U);
+  EXPECT_EQ(roots_of({.group = many, .nccl = nccl_double("2.28.9")}), 3U) << "control";
+  EXPECT_EQ(roots_of({.group = many, .nccl = nccl_double("2.18.3")}), 1U);
 }
 
 }  // namespace
