@@ -14,13 +14,8 @@ namespace {
 
 // A program that is only linked with the library does not want variables before `main`.
 bool is_preloaded(const char* const* environment) noexcept {
-  constexpr char kVariable[] = "LD_PRELOAD=";
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
-    if (std::strncmp(*environment, kVariable, sizeof kVariable - 1) == 0) {
-      return std::strstr(*environment, "libbootstrap.so") != nullptr;
-    }
-  }
-  return false;
+  const char* const list = find_value(environment, "LD_PRELOAD=");
+  return list != nullptr && std::strstr(list, "libbootstrap.so") != nullptr;
 }
 
 // With SLURM_BOOTSTRAP_DEBUG=1. Like the whole constructor, it does not use malloc.
