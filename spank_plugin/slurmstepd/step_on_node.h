@@ -12,7 +12,6 @@
 #include "core/plan/task_plan.h"
 #include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
-#include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"
 #include "spank_api.h"
 
@@ -31,7 +30,7 @@ struct Planned {
   StepPlan plan;
   std::optional<PortFacts> ports;          // nothing: no port could be reserved
   std::vector<std::string> warnings = {};  // of this node, beside those of the plan
-  Status preload;                          // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
+  Result<std::string> preload = "";        // what LD_PRELOAD gets, or why it does not; empty: nothing was asked for
   GpuOrder gpu_order = {};                 // decided in task_post_fork
 };
 

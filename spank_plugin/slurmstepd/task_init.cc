@@ -1,4 +1,6 @@
-// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason.
+// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason. Where
+// a plugin before ours starts the program in its own task_init, a task has none of them. The child of a process with
+// threads may do little: to set variables, it opens, locks and looks up nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
 #include <unistd.h>
@@ -9,16 +11,17 @@
 #include <cstdlib>
 #include <utility>
 
+#include "core/hardware/gpu_list.h"
 #include "core/plan/explain.h"
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
+#include "core/step/planned_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
 #include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
-#include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"
 #include "spank_api.h"
 
@@ -39,6 +42,12 @@ void report_earlier_failure(spank_t spank) noexcept {
   const auto step = item(spank, S_JOB_STEPID);
   if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, text.data());
   slurm_error("bootstrap: %s", text.data());
+}
+
+// Written or read by Slurm itself between user_init and task_init: a value of ours would be mistaken for its own.
+bool from_slurm(std::string_view name) {
+  return (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) ||
+         std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
 }  // namespace
@@ -80,7 +89,12 @@ int StepOnNode::fail_task(spank_t spank) noexcept {
 }
 
 void StepOnNode::withdraw(spank_t spank) const {
-  if (task_plan_) withdraw_task_environment(spank, *task_plan_);
+  if (!task_plan_) return;
+  for (const auto& variable : task_plan_->variables) {
+    if (variable.action == Action::kKept || from_slurm(variable.name)) continue;
+    unset_task_variable(spank, variable.name);
+    if (variable.is_users) (void)set_task_variable(spank, variable.name, variable.previous);
+  }
 }
 
 int StepOnNode::init_task(spank_t spank) {
@@ -147,7 +161,10 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
     own.cores_of_node = number("SLURM_CPUS_ON_NODE");
     own.cores_asked = number("SLURM_CPUS_PER_TASK");
   }
-  own.of_plugins = values_of_plugins(spank);
+  for_each_variable(spank, [&](std::string_view name, std::string_view value) {
+    const bool is_theirs = std::find(kLeftToPlugins.begin(), kLeftToPlugins.end(), name) != kLeftToPlugins.end();
+    if (is_theirs) own.of_plugins.emplace_back(name, value);
+  });
   return own;
 }
 
@@ -169,10 +186,55 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
   return tasks;
 }
 
+// Sets all variables of the task, in place of what another plugin has set since user_init (pyxis writes those of a
+// container's image). What the plan keeps stays as it is by now. `rank`: must be what Slurm gave the task.
+Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
+  // The environment of the task as it is now, for the names of the plan: all in one pass, since spank_getenv makes one
+  // for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to
+  // look each of them up among the known variables took more than half of our own instructions in task_init.
+  std::vector<std::optional<std::string_view>> now(task.variables.size());
+  std::vector<const std::string*> to_remove;  // and not set anew
+  std::optional<std::string_view> named;
+  for_each_variable(spank, [&](std::string_view name, std::string_view value) {
+    if (name == "SLURM_PROCID") named = value;
+    bool is_planned = false;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (task.variables[i].name != name) continue;
+      now[i] = value;
+      is_planned = true;
+    }
+    for (const auto& removal : removals) {
+      if (!is_planned && removal == name) to_remove.push_back(&removal);
+    }
+  });
+  const auto expected = std::to_string(rank);
+  if (!named || *named != expected) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"the plugin computed rank ", expected, " for a task, but its SLURM_PROCID is ",
+                     named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
+  }
+  // What user_init could not remove: a contained one may write into an environment of its own.
+  for (const auto* const name : to_remove) unset_task_variable(spank, *name);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto& variable = task.variables[i];
+    if (variable.action == Action::kKept || now[i] == variable.value) continue;
+    auto set = set_task_variable(spank, variable.name, variable.value);
+    if (!set) return set;
+  }
+  return {};
+}
+
+Status preload(spank_t spank, const Result<std::string>& library) {
+  if (!library) return fail(library.error());
+  const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  const auto list = library->empty() ? current : append_preload(current, *library);
+  return list == current ? Status() : set_task_variable(spank, "LD_PRELOAD", list);
+}
+
 }  // namespace
 
 Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint32_t task) {
-  const auto& [facts, settings, plan, ports, node_warnings, preload_status, gpu_order] = planned;
+  const auto& [facts, settings, plan, ports, node_warnings, library, gpu_order] = planned;
   if (task >= facts.ranks_here.size()) {
     return fail(ErrorCode::kDisagreement, cat({"Slurm starts local task ", std::to_string(task), " on a node with ",
                                                counted(facts.ranks_here.size(), "task")}));
@@ -187,10 +249,8 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   auto warnings = node_warnings;
   auto set = set_task_environment(spank, *task_plan_, plan.removals, place.rank);
   if (!set) return set;
-  if (settings.preload.value) {
-    const auto preloaded = preload_status ? preload(spank, settings) : preload_status;
-    if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
-  }
+  const auto preloaded = preload(spank, library);
+  if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
   if (settings.cpu_near.value && own->gpus != nullptr && !own->gpus->is_untouched) {
     const auto bound = bind_near(*own->gpus, own->view);
     if (!bound) {

@@ -1,6 +1,10 @@
 // user_init, once for each node: what srun decided becomes the plan of the step on this node.
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "core/exchange/libpmi_release.h"
@@ -9,12 +13,12 @@
 #include "core/program/program.h"
 #include "core/settings/variables.h"
 #include "core/util/text.h"
+#include "probe/files.h"
 #include "probe/own_process.h"
 #include "probe/read_gpus.h"
 #include "probe/read_network.h"
 #include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
-#include "slurmstepd/task_environment.h"
 #include "spank_api.h"
 #include "spank_options.h"
 
@@ -88,6 +92,34 @@ void take_back_launch_default(spank_t spank, const Environment& environment) {
   value.remove_suffix(ours.size());
   if (value.empty()) unset_task_variable(spank, name);
   if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
+}
+
+// musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that it
+// does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to musl's.
+// More ".." than there are folders end at the root.
+std::string for_glibc_alone(const std::string& library) {
+  constexpr std::string_view kRoot = "/$LIB/../../../../../../../..";
+  if (library.front() != '/' || !may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK)) return library;
+  return cat({kRoot, library});
+}
+
+// Here the files are the node's, whichever container a task is started in, and before or behind which plugin we stand.
+Result<std::string> find_preload(const Settings& settings) {
+  if (!settings.preload.value) return "";
+  const auto library = settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
+  const auto cannot = [&](std::string_view why) {
+    constexpr std::string_view kRemedy =
+        "; install libbootstrap.so there, or set preload_library= in plugstack.conf; the tasks start without it";
+    return fail(ErrorCode::kUnavailable, cat({setting_name(settings, "preload"), ": cannot preload ", library, " on ",
+                                              own_host(), ": ", why, kRemedy}));
+  };
+  // A file that is not there would make ld.so complain in every process of the task.
+  if (library.find_first_of(" :") != std::string::npos)
+    return cannot("LD_PRELOAD does not accept a path with a space or a colon");
+  if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
+  // A user who can change it would run code in the tasks of all users.
+  if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
+  return for_glibc_alone(library);
 }
 
 }  // namespace
@@ -275,9 +307,8 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
                   .plan = std::move(*plan),
                   .ports = std::move(ports),
                   .warnings = std::move(warnings),
-                  .preload = {}};
+                  .preload = find_preload(settings)};
   if (planned.plan.gpus) planned.gpu_order.prepare(*planned.plan.gpus);
-  if (settings.preload.value) planned.preload = check_preload(settings);
   return planned;
 }
 
