@@ -18,7 +18,7 @@ namespace {
 int init(spank_t spank, int count, char** arguments) {
   if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
   if (is_slurmstepd()) bootstrap::take_heap_reserve();
-  if (is_slurmstepd()) bootstrap::NodeReports::say_hello(spank);
+  if (is_slurmstepd()) bootstrap::NodeReports::current().say_hello(spank);
   if (is_srun()) bootstrap::find_supervisor();
   if (!is_slurmstepd()) bootstrap::unset_outer_variables();
   if (is_srun()) bootstrap::begin_launch(spank);

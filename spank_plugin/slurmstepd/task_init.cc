@@ -65,7 +65,7 @@ int abort_task() noexcept {
 int StepOnNode::task_init(spank_t spank) {
   if (!is_broken_ && is_prepared_) {
     const int outcome = current().init_task(spank);
-    if (const auto task = current().started_task_) NodeReports::pass_current_task(*task);
+    if (const auto task = current().started_task_) NodeReports::current().pass_task(*task);
     return outcome;
   }
   if (!is_broken_) return kAccepted;

@@ -135,7 +135,7 @@ int StepOnNode::user_init(spank_t spank) {
   is_broken_ = is_broken_ || has_lost_options();
   if (is_broken_) return kAccepted;
   is_prepared_ = true;
-  NodeReports::say_hello(spank);
+  NodeReports::current().say_hello(spank);
   auto& self = current();
   self.outcome_ = self.look_at_step(spank, step);
   const auto* const refused = std::get_if<Refused>(&self.outcome_);

@@ -50,10 +50,13 @@ ReportPolicy policy() {
 
 // Like slurmstepd on a node: the address from the variable, the host from srun's.
 NodeReports prepared_sender() {
-  const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE");
+  auto& slurm = spank_double();
+  if (const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE")) {
+    slurm.task_environment["SLURM_BOOTSTRAP_FAILURE"] = address;
+  }
+  slurm.task_environment["SLURM_SRUN_COMM_HOST"] = "127.0.0.1";
   NodeReports sender;
-  sender.prepare(address == nullptr ? "" : address, "127.0.0.1",
-                 {.host = "node001", .job = 12, .tasks = 2, .reason = {}});
+  sender.say_hello(the_spank_handle());
   return sender;
 }
 
