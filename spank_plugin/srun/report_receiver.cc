@@ -190,7 +190,7 @@ class ReportReceiver {
   // Silence never ends a step: a firewall, a Prolog and a slow node are silent, too.
   void act_on_receipts(bool is_last) {
     const auto started = started_tasks();
-    const auto has_started = [&](Rank rank) { return rank < started.size() && started[rank]; };
+    const auto has_started = [&](Rank rank) { return started && rank < started->size() && (*started)[rank]; };
     for (const auto& sentence : receipts_.look(now(), has_started, is_last)) log_warning(step(), sentence);
     if (const auto note = receipts_.note_silence(now()); !note.empty()) log_verbose(step(), note);
   }
@@ -198,7 +198,9 @@ class ReportReceiver {
   // A node without the plugin, or with another plugin that starts the program first, runs what was refused.
   void end_refused() {
     refuse_at_ = now() + kTimeToRefuse;
-    if (refusal_.empty() && !std::exchange(was_running_, has_started_tasks())) return;
+    const auto started = started_tasks();
+    const bool is_running = !started || std::find(started->begin(), started->end(), true) != started->end();
+    if (refusal_.empty() && !std::exchange(was_running_, is_running)) return;
     refuse_at_.reset();
     if (kill_at_ || is_reported_) return;
     log_error(step(),

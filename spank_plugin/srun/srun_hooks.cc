@@ -149,26 +149,19 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
                      .tasks = tasks};
 }
 
-// What the calls need. They run in a thread that may be left behind, so it owns all of this.
-struct Questions {
-  StepNumbers numbers;
-  bool needs_record = false;  // what the step asked for
-  SrunFacts srun;
-};
-
 struct Answers {
   std::optional<SlurmctldAnswers> record;
   std::vector<ComponentText> components;
   FoundAddresses addresses;
 };
 
-Answers ask(const Questions& questions) {
-  const auto& numbers = questions.numbers;
+// `needs_record`: what the step asked for.
+Answers ask(const StepNumbers& numbers, const SrunFacts& step, bool needs_record) {
   Answers answers;
-  if (questions.needs_record) {
-    answers.record = ask_step_record(numbers, questions.srun, answers.components);
+  if (needs_record) {
+    answers.record = ask_step_record(numbers, step, answers.components);
     if (!answers.record) return answers;
-    if (needs_job_nodes(answers.record->request, questions.srun.nodes)) {
+    if (needs_job_nodes(answers.record->request, step.nodes)) {
       answers.record->request.job_nodes = ask_job_nodes(numbers.job);
     }
   }
@@ -177,11 +170,12 @@ Answers ask(const Questions& questions) {
 }
 
 // The time for which slurmctld may make srun wait is no part of `deadline`.
-Result<Answers> ask_in_time(const Questions& questions, Deadline& deadline) {
+std::optional<Answers> ask_in_time(const StepNumbers& numbers, const SrunFacts& step, bool needs_record,
+                                   Deadline& deadline) {
   const auto begin = std::chrono::steady_clock::now();
   const auto limited = time_where_limited();
-  auto got = call_in_time<Answers>(
-      "the calls of slurmctld", [questions] { return ask(questions); }, std::max(deadline, begin + limited));
+  auto got = call_in_time([numbers, step, needs_record] { return ask(numbers, step, needs_record); },
+                          std::max(deadline, begin + limited));
   if (limited.count() != 0) deadline += std::chrono::steady_clock::now() - begin;
   return got;
 }
@@ -231,7 +225,7 @@ std::optional<Activation> decide_early(const StepNumbers& numbers, const UserCho
   return activation;
 }
 
-Activation decide_by_answers(const Result<Answers>& answers, const UserChoice& choice, const Settings& settings,
+Activation decide_by_answers(const std::optional<Answers>& answers, const UserChoice& choice, const Settings& settings,
                              const SrunFacts& step) {
   if (!answers) {
     const bool is_limited = time_where_limited().count() != 0;
@@ -255,7 +249,7 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   if (early && (early->decision.set_up == SetUp::kNothing || numbers.is_pending())) return std::move(*early);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!early && is_late) return decide_without_answers(choice, step.program.reason);
-  auto got = ask_in_time({.numbers = numbers, .needs_record = !early, .srun = step}, deadline);
+  auto got = ask_in_time(numbers, step, !early, deadline);
   auto activation = early ? std::move(*early) : decide_by_answers(got, choice, settings, step);
   if (got) answers = std::move(*got);
   // After the decision: a step that is left alone does not wait for a name server.

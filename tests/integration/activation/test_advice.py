@@ -25,6 +25,7 @@ ELSEWHERE = {
     "master_endpoint.cc": "ports/test_ports", "reserved_ports.cc": "ports/test_ports", "step_plan.cc": "gpus/test_gpus",
     "node_gpus.cc": "gpus/test_gpus", "visible_gpus.cc": "gpus/test_gpus", "task_plan.cc": "activation/test_refusals",
     "rank_layout.cc": "layouts/test_layouts", "step": "activation/test_refusals", "task_init.cc": "activation/test_refusals",
+    "install libbootstrap.so there, or set preload_library= in plugstack.conf": "preload/test_preload",
     "srun": "activation/test_newer_slurm", "ask your administrator when that ends, and start the step again then": "activation/test_roll_out",
     "begin the list of --export with ": "layouts/test_heterogeneous_steps", "start the program with srun": "command/test_command_line",
     "name an address of that node with --bootstrap-addr": "activation/test_unknown_names",
