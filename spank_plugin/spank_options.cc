@@ -177,8 +177,7 @@ void pass_options_to_job() {
 bool runs_in_slurmstepd() { return state().process == ::getpid(); }
 
 CollectedSettings collect_settings(const Environment& environment) {
-  CollectedSettings collected{
-      .settings = state().site, .error = state().site_error, .is_sites = state().site_error.has_value()};
+  CollectedSettings collected{.settings = state().site, .error = state().site_error};
   const auto note = [&](const Status& applied) {
     if (!applied && !collected.error) collected.error = applied.error();
   };

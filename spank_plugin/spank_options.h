@@ -37,12 +37,11 @@ bool runs_in_slurmstepd();
 // command on the submit host, so a wrong value on a node is the site's, a variable's, or forged.
 struct CollectedSettings {
   Settings settings;
-  std::optional<Error> error;  // the first wrong value
-  bool is_sites = false;       // it is in plugstack.conf, which may differ on each node
+  std::optional<Error> error;  // the first wrong value; site_error(), if there is one
 };
 CollectedSettings collect_settings(const Environment& environment);
 
-// Returns the error in this host's plugstack.conf.
+// Returns the error in plugstack.conf, which may differ on each host.
 const std::optional<Error>& site_error();
 
 // srun: what the user asked for. srun's own line wins over the job's option, and that over SLURM_BOOTSTRAP.

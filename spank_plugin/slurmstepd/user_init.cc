@@ -70,16 +70,6 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
   return facts;
 }
 
-// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Only
-// task_init replaces srun's placeholder in RANK: it stays where another plugin starts the program first.
-void unset_all(spank_t spank, const std::vector<std::string>& names, const Environment& environment,
-               bool keeps_placeholder) {
-  for (const auto& name : names) {
-    if (keeps_placeholder && name == "RANK" && environment.get(name) == kRankPlaceholder) continue;
-    unset_task_variable(spank, name);
-  }
-}
-
 // srun's default for this step alone would apply to the steps inside of it, too.
 void take_back_launch_default(spank_t spank, const Environment& environment) {
   const auto entry = environment.get(kLaunchDefaultVariable).value_or("");
@@ -160,7 +150,6 @@ StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
 
 StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& environment,
                                             const std::optional<Decision>& decision) {
-  unset_all(spank, inherited_to_unset(environment), environment, has_asked_);
   if (has_asked_) return Refused{};
   const auto choice = user_choice({});
   // The library acts by itself where it is preloaded, and does not know srun's options.
@@ -231,6 +220,15 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::u
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
   const bool is_set_up = decision && decision->set_up != SetUp::kNothing;
   auto outcome = is_set_up ? set_up(spank, environment, *id, *decision) : leave_alone(spank, environment, decision);
+  // For all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Also what this step sets
+  // anew: a task in which our task_init does not run has nothing of an outer step.
+  const auto* const planned = std::get_if<Planned>(&outcome);
+  const bool is_for_agents = planned != nullptr && decision->set_up == SetUp::kTorchrun;
+  for (const auto& name : planned != nullptr ? planned->plan.removals : inherited_to_unset(environment)) {
+    // Only task_init replaces srun's placeholder: it stays where another plugin starts the program first.
+    if (has_asked_ && !is_for_agents && name == "RANK" && environment.get(name) == kRankPlaceholder) continue;
+    unset_task_variable(spank, name);
+  }
   if (decision) log_decision(spank, environment, *decision, outcome);
   return outcome;
 }
@@ -240,20 +238,17 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   // srun sees kinds of GPUs only where the user named one, and has announced a world. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
   if (decision.asked == Asked::kUnasked && list && list->has_mig) {
-    unset_all(spank, inherited_to_unset(environment), environment, false);
     return LeftAlone{{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"}};
   }
   auto collected = collect_settings(environment);
   take_endpoint(collected.settings, decision.endpoint);
   if (has_asked_ && collected.error) {
-    is_reporter_ = is_reporter_ || collected.is_sites;
+    is_reporter_ = is_reporter_ || site_error();
     return Refused{std::move(*collected.error)};
   }
   auto planned = plan_node(spank, environment, id, decision, collected.settings);
   if (planned) {
     if (collected.error) planned->warnings.push_back(collected.error->message);
-    // Also what this step sets anew: a task in which our task_init does not run has nothing of an outer step.
-    unset_all(spank, planned->plan.removals, environment, has_asked_ && decision.set_up != SetUp::kTorchrun);
     return std::move(*planned);
   }
   // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
@@ -262,7 +257,6 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   is_reporter_ = is_reporter_ || code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
   if (has_asked_) return Refused{std::move(planned.error())};
   // The user did not ask for a step that ends.
-  unset_all(spank, inherited_to_unset(environment), environment, false);
   return LeftAlone{{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})}};
 }
 
