@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
 #include "core/plan/task_plan.h"

@@ -12,10 +12,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <utility>
 
 #include "core/step/step_id.h"
-#include "core/util/text.h"
 #include "probe/process_state.h"
 
 namespace bootstrap {

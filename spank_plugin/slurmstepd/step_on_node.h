@@ -7,7 +7,6 @@
 #include <variant>
 #include <vector>
 
-#include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
 #include "core/plan/task_plan.h"
 #include "core/step/srun_messages.h"
@@ -19,7 +18,7 @@ namespace bootstrap {
 
 // What user_init did, once for the node; task_init acts on it in each task.
 struct LeftAlone {
-  std::vector<std::string> warnings = {};
+  std::string warning = {};
 };
 struct Refused {  // no task of this node starts
   Error error;    // without a message: srun has printed why

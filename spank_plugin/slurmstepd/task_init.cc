@@ -6,14 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "core/hardware/gpu_list.h"
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
@@ -32,16 +30,15 @@ constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
 
 // What failed may have been an allocation, so this makes none.
 void report_earlier_failure(spank_t spank) noexcept {
-  constexpr const char* kSentence =
-      "cannot set up the tasks of %s, because the plugin failed there earlier; the log of slurmd has the reason";
-  const char* const named = std::getenv("SLURMD_NODENAME");
-  const char* const host = named == nullptr ? "a node" : named;
-  std::array<char, 512> text{};
-  (void)std::snprintf(text.data(), text.size(), kSentence, host);
+  const char* const host = std::getenv("SLURMD_NODENAME");
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
-  if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, text.data());
-  slurm_error("bootstrap: %s", text.data());
+  char about[64] = "";
+  if (job && step) (void)std::snprintf(about, sizeof about, "StepId=%u.%u: ", *job, *step);
+  slurm_error(
+      "bootstrap: %scannot set up the tasks of %s, because the plugin failed there earlier; the log of slurmd has the "
+      "reason",
+      about, host == nullptr ? "a node" : host);
 }
 
 // Written or read by Slurm itself between user_init and task_init: a value of ours would be mistaken for its own.
@@ -103,7 +100,7 @@ int StepOnNode::init_task(spank_t spank) {
     if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
     started_task_ = task;
     if (!is_reporter_ || task != 0U) return kAccepted;
-    for (const auto& warning : alone->warnings) log_warning(step_, warning);
+    if (!alone->warning.empty()) log_warning(step_, alone->warning);
     return kAccepted;
   }
   if (!task) return give_up(spank, cat({"Slurm did not provide the number of a task on ", own_host()}));

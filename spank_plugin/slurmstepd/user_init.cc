@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/exchange/libpmi_release.h"
-#include "core/hardware/network.h"
 #include "core/plan/explain.h"
 #include "core/program/program.h"
 #include "core/settings/variables.h"
@@ -145,7 +144,7 @@ StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
   for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
   unset_task_variable(spank, std::string(kLayoutVariable));
   if (!decision || decision->set_up == SetUp::kNothing) return LeftAlone{};
-  return LeftAlone{{cat({"NOT SET UP: ", sentence})}};
+  return LeftAlone{cat({"NOT SET UP: ", sentence})};
 }
 
 StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& environment,
@@ -166,8 +165,8 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
   }
   if (choice.asked == Asked::kUnasked || site_settings().when.value == When::kNever) return LeftAlone{};
   return LeftAlone{
-      {"NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
-       "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"}};
+      "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
+      "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"};
 }
 
 // One line for a step, and one more where a node refuses it for a reason of its own.
@@ -180,9 +179,8 @@ void StepOnNode::log_decision(spank_t spank, const Environment& environment, con
                                                                       : "NOT SET UP";
   auto why = decision.reason;
   if (refused != nullptr && !refused->error.message.empty()) why = refused->error.message;
-  if (const auto* const alone = std::get_if<LeftAlone>(&outcome); alone != nullptr && !alone->warnings.empty()) {
-    why = alone->warnings.front();
-  }
+  const auto* const alone = std::get_if<LeftAlone>(&outcome);
+  if (alone != nullptr && !alone->warning.empty()) why = alone->warning;
   const auto name_in = [&](const char* variable) {
     const auto name = environment.get(variable).value_or("");
     return is_host_name(name) ? name : "?";
@@ -238,7 +236,7 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   // srun sees kinds of GPUs only where the user named one, and has announced a world. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
   if (decision.asked == Asked::kUnasked && list && list->has_mig) {
-    return LeftAlone{{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"}};
+    return LeftAlone{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"};
   }
   auto collected = collect_settings(environment);
   take_endpoint(collected.settings, decision.endpoint);
@@ -257,7 +255,7 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   is_reporter_ = is_reporter_ || code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
   if (has_asked_) return Refused{std::move(planned.error())};
   // The user did not ask for a step that ends.
-  return LeftAlone{{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})}};
+  return LeftAlone{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})};
 }
 
 Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environment, const StepId& id,

@@ -25,7 +25,6 @@
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/secrets.h"
-#include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
 #include "srun/master_address.h"
