@@ -53,7 +53,7 @@ class StepOnNode {
  private:
   using Outcome = std::variant<LeftAlone, Refused, Planned>;
 
-  Outcome look_at_step(spank_t spank, std::optional<std::uint32_t> step);
+  Outcome look_at_step(spank_t spank);
   Outcome refuse_large_environment(spank_t spank);
   Outcome leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision);
   Outcome set_up(spank_t spank, const Environment& environment, const StepId& id, const Decision& decision);

@@ -27,18 +27,11 @@ namespace {
 // Slurm goes through all of the environment for each variable that is set or removed.
 constexpr std::size_t kMostEntries = 16384;
 
-Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, std::string_view name) {
-  const auto value = item(spank, which);
-  if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", name}));
-  return *value;
-}
-
 // The id is the same in all components of a heterogeneous step: its job is that of the first one, SLURM_JOB_ID.
-Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
-  const auto job = require_item(spank, S_JOB_ID, "the job id");
-  if (!job) return fail(job.error());
-  const auto step = require_item(spank, S_JOB_STEPID, "the step id");
-  if (!step) return fail(step.error());
+std::optional<StepId> gather_step_id(spank_t spank, const Environment& environment) {
+  const auto job = item(spank, S_JOB_ID);
+  const auto step = item(spank, S_JOB_STEPID);
+  if (!job || !step) return std::nullopt;
   const auto named = environment.number("SLURM_JOB_ID");
   // The item is that of the batch step; in srun's steps it is 0, and the variable comes along from the batch script.
   const auto item_restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0);
@@ -48,17 +41,18 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
 
 // SPANK's items are preferred to the environment, which users can change; where both are there they must agree.
 Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, const StepId& id) {
-  const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, cat({"the number of tasks on ", own_host()}));
-  if (!count) return fail(count.error());
-
+  const auto cannot = [](std::string_view what) {
+    return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", what, " on ", own_host()}));
+  };
+  const auto count = item(spank, S_JOB_LOCAL_TASK_COUNT);
+  if (!count) return cannot("the number of tasks");
   LocalTasks local;
   local.component_job = item(spank, S_JOB_ID);
   local.component_size = item(spank, S_JOB_TOTAL_TASK_COUNT);
   local.host = own_host();
   for (std::uint32_t task = 0; task < *count; ++task) {
     const auto rank = item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, task);
-    if (!rank)
-      return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide the ranks of the tasks on ", own_host()}));
+    if (!rank) return cannot("the ranks of the tasks");
     local.ranks.push_back(*rank);
   }
   auto facts = read_facts(environment, id, local);
@@ -126,7 +120,7 @@ int StepOnNode::user_init(spank_t spank) {
   is_prepared_ = true;
   NodeReports::current().say_hello(spank);
   auto& self = current();
-  self.outcome_ = self.look_at_step(spank, step);
+  self.outcome_ = self.look_at_step(spank);
   const auto* const refused = std::get_if<Refused>(&self.outcome_);
   if (refused != nullptr && !refused->error.message.empty()) NodeReports::current().refuse(refused->error.message);
   return kAccepted;
@@ -196,7 +190,7 @@ void StepOnNode::log_decision(spank_t spank, const Environment& environment, con
                        " nodes=", count_of(S_JOB_NNODES), " reason: ", printable(why)}));
 }
 
-StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::uint32_t> step) {
+StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank) {
   is_reporter_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
@@ -205,7 +199,7 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::u
   if (count > kMostEntries) return refuse_large_environment(spank);
   const auto environment = read_entries(entries, UnknownVariables::kSkip);
   const auto id = gather_step_id(spank, environment);
-  if (!step || entries == nullptr || !id) {
+  if (entries == nullptr || !id) {
     // Whether the step asked is not known here; each task finds out.
     log_info("Slurm did not provide the environment or the ids of a step; no variables are set");
     (void)fail_all_tasks(false);

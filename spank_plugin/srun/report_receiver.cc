@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -211,7 +212,7 @@ class ReportReceiver {
   }
 
   void end_after_grace() {
-    log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(*policy_.grace),
+    log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(policy_.grace),
                            " s after the failure (--bootstrap-grace)"}));
     end_step();
   }
@@ -233,8 +234,8 @@ class ReportReceiver {
   }
 
   // Until something is done about the first failure.
-  Milliseconds patience() const { return ends_step() ? *policy_.grace * kSecond : kUnaskedWait; }
-  bool ends_step() const { return policy_.is_asked && policy_.grace; }
+  Milliseconds patience() const { return ends_step() ? policy_.grace * kSecond : kUnaskedWait; }
+  bool ends_step() const { return policy_.is_asked && policy_.grace != 0; }
 
   ReportPolicy policy_;
   ReportSocket socket_;
@@ -281,8 +282,7 @@ void find_supervisor() {
 
 void start_report_receiver(const ReportPolicy& policy) {
   // Of a single unasked task srun's own line is enough.
-  if (the_receiver != nullptr || policy.reports_for_itself || policy.jobs.empty()) return;
-  if (policy.tasks < 2 && !policy.is_asked) return;
+  if (the_receiver != nullptr || (policy.tasks < 2 && !policy.is_asked)) return;
   auto socket = ReportSocket::open();
   if (!socket.is_open()) return;
   std::size_t nodes = 0;

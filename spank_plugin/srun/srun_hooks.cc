@@ -261,20 +261,18 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
 }
 
 void receive_reports(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
-                     const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
-  ReportPolicy policy;
-  policy.id = numbers.id();
-  policy.tasks = numbers.tasks;
-  policy.jobs = {numbers.job};
+                     const std::vector<ComponentText>& components) {
+  const bool is_refused = decision.set_up == SetUp::kNothing;
+  ReportPolicy policy{.id = numbers.id(),
+                      .jobs = {numbers.job},
+                      .tasks = numbers.tasks,
+                      .is_asked = decision.asked == Asked::kStrongly,
+                      .is_refused = is_refused,
+                      .grace = settings.grace.value,
+                      .components = is_refused ? std::vector<ComponentText>() : components};
   for (const auto& component : components) {
-    const bool is_known = std::find(policy.jobs.begin(), policy.jobs.end(), component.job) != policy.jobs.end();
-    if (!is_known) policy.jobs.push_back(component.job);
+    if (component.job != policy.jobs.back()) policy.jobs.push_back(component.job);
   }
-  policy.is_asked = decision.asked == Asked::kStrongly;
-  policy.is_refused = decision.set_up == SetUp::kNothing;
-  if (!policy.is_refused) policy.components = components;
-  if (settings.grace.value != 0) policy.grace = settings.grace.value;
-  policy.reports_for_itself = reports_for_itself(command);
   start_report_receiver(policy);
 }
 
@@ -350,8 +348,9 @@ int decide_step(spank_t spank) {
   }
   if (is_set_up || is_passed_on) hand_over(*numbers, decision, collected.settings.port_range.value, answers);
   if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
-  if (!numbers->is_pending() && (is_set_up || decision.asked == Asked::kStrongly)) {
-    receive_reports(*numbers, decision, collected.settings, job_command(spank), answers.components);
+  const bool is_watched = is_set_up || decision.asked == Asked::kStrongly;
+  if (is_watched && !numbers->is_pending() && !reports_for_itself(job_command(spank))) {
+    receive_reports(*numbers, decision, collected.settings, answers.components);
   }
   if (!is_set_up) {
     unset_variable(kUsersBindVariable);
