@@ -299,6 +299,24 @@ void report_decision(const StepId& id, const Environment& environment, const Act
   }
 }
 
+// What else the user reads about the step.
+void report_step(const StepNumbers& numbers, const Decision& decision, const Settings& settings, const SrunFacts& facts,
+                 const Answers& answers) {
+  const auto step = to_string(numbers.id());
+  const bool is_announced = decision.set_up != SetUp::kNothing && decision.asked == Asked::kUnasked &&
+                            numbers.tasks > 1 && settings.announce.value && !settings.explain.value;
+  if (is_announced && !answers.components.empty()) {
+    log_info(step, announcement(decision, numbers.tasks, answers.components.front().nodes,
+                                host_of_first_rank(answers.components)));
+  }
+  for (const auto& warning : program_warnings(decision, facts)) log_warning(step, warning);
+  const auto& unusable = answers.addresses.unusable_option;
+  if (unusable.empty()) return;
+  log_warning(step, cat({setting_text(settings, "master_addr"), ": ", unusable,
+                         " does not resolve where srun runs; ranks that cannot resolve it find no rank 0: use another "
+                         "name"}));
+}
+
 }  // namespace
 
 void end_of_options(spank_t spank) {
@@ -321,36 +339,24 @@ int decide_step(spank_t spank) {
   const auto bound = binding_to_keep(environment, own_command_line());
   if (!bound.empty()) set_variable(kCpuBindVariable, cat({to_string(numbers->id()), " ", bound}));
   const auto choice = user_choice(environment);
-  const auto collected = collect_settings(environment);
+  const auto settings = collect_settings(environment).settings;
   Answers answers;
   const auto deadline = std::chrono::steady_clock::now() + kDecisionTime;
-  const auto step = gather_srun_facts(spank, environment, choice, collected.settings, deadline);
-  auto activation = decide(*numbers, environment, choice, collected.settings, step, deadline, answers);
-  activation.decision.is_verbose = step.is_verbose;
-  activation.decision.endpoint = write_endpoint(collected.settings);
-  report_decision(numbers->id(), environment, activation, collected.settings);
-  const auto& decision = activation.decision;
+  const auto facts = gather_srun_facts(spank, environment, choice, settings, deadline);
+  auto activation = decide(*numbers, environment, choice, settings, facts, deadline, answers);
+  auto& decision = activation.decision;
+  decision.is_verbose = facts.is_verbose;
+  decision.endpoint = write_endpoint(settings);
+  report_decision(numbers->id(), environment, activation, settings);
+  report_step(*numbers, decision, settings, facts, answers);
   // The nodes see our option, and need to know that srun ignored it and did not lose it.
-  const bool is_passed_on = decision.is_observed || has_options() || collected.settings.log.value;
+  const bool is_passed_on = decision.is_observed || has_options() || settings.log.value;
   const bool is_set_up = decision.set_up != SetUp::kNothing;
-  const bool is_announced = is_set_up && decision.asked == Asked::kUnasked && numbers->tasks > 1 &&
-                            collected.settings.announce.value && !collected.settings.explain.value;
-  if (is_announced && !answers.components.empty()) {
-    log_info(to_string(numbers->id()), announcement(decision, numbers->tasks, answers.components.front().nodes,
-                                                    host_of_first_rank(answers.components)));
-  }
-  for (const auto& warning : program_warnings(decision, step)) log_warning(to_string(numbers->id()), warning);
-  if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
-    log_warning(to_string(numbers->id()),
-                cat({setting_text(collected.settings, "master_addr"), ": ", name,
-                     " does not resolve where srun runs; ranks that cannot resolve it find no "
-                     "rank 0: use another name"}));
-  }
-  if (is_set_up || is_passed_on) hand_over(*numbers, decision, collected.settings.port_range.value, answers);
-  if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
-  const bool is_watched = is_set_up || decision.asked == Asked::kStrongly;
-  if (is_watched && !numbers->is_pending() && !reports_for_itself(job_command(spank))) {
-    receive_reports(*numbers, decision, collected.settings, answers.components);
+  const bool has_asked = decision.asked == Asked::kStrongly;
+  if (is_set_up || is_passed_on) hand_over(*numbers, decision, settings.port_range.value, answers);
+  if (has_asked) put_placeholder_into_rank(environment);
+  if ((is_set_up || has_asked) && !numbers->is_pending() && !reports_for_itself(job_command(spank))) {
+    receive_reports(*numbers, decision, settings, answers.components);
   }
   if (!is_set_up) {
     unset_variable(kUsersBindVariable);
