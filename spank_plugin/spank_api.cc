@@ -119,8 +119,4 @@ void log_info(std::string_view step, std::string_view message) { log_info(cat({a
 void log_verbose(std::string_view message) { slurm_verbose("%s", cat({kMessagePrefix, message}).c_str()); }
 void log_verbose(std::string_view step, std::string_view message) { log_verbose(cat({about_step(step), message})); }
 
-void log_debug(std::string_view step, std::string_view message) {
-  slurm_debug("%s", cat({kMessagePrefix, about_step(step), message}).c_str());
-}
-
 }  // namespace bootstrap

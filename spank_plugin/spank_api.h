@@ -79,7 +79,6 @@ void log_info(std::string_view message);  // slurmd's log, and srun
 void log_info(std::string_view step, std::string_view message);
 void log_verbose(std::string_view message);  // srun -v
 void log_verbose(std::string_view step, std::string_view message);
-void log_debug(std::string_view step, std::string_view message);
 
 inline constexpr int kAccepted = 0;
 inline constexpr int kStepRefused = -1;  // up to Slurm 24.11 a positive value prints a message and lets the job run

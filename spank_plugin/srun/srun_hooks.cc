@@ -197,13 +197,8 @@ void hand_over(const StepNumbers& numbers, Decision decision, const PortRange& r
   decision.salt = salt_of_step(numbers.id(), range, random_bits().value_or(0));
   decision.unusable_master = answers.addresses.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
-  if (decision.set_up == SetUp::kNothing) return;
-  if (answers.components.empty()) {
-    if (numbers.is_pending()) return;
-    // The nodes report it if it matters.
-    log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
-    return;
-  }
+  // The nodes report a missing layout if it matters.
+  if (decision.set_up == SetUp::kNothing || answers.components.empty()) return;
   const auto text = write_layout(numbers.leader, numbers.step, answers.components, answers.addresses.meeting);
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);

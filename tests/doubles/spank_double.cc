@@ -167,6 +167,5 @@ void slurm_info(const char* format, ...) {
 
 void slurm_verbose(const char* /*format*/, ...) {}
 
-void slurm_debug(const char* /*format*/, ...) {}
 
 }  // extern "C"
