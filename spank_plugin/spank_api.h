@@ -57,7 +57,7 @@ SlurmOfStep slurm_of_step(spank_t spank);
 std::string own_host();
 
 // In the environment of the task (in task_init) or of all tasks of the node (in user_init).
-std::optional<std::string> task_variable(spank_t spank, const char* name);
+std::optional<std::string> task_variable(spank_t spank, std::string_view name);
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
 void unset_task_variable(spank_t spank, const std::string& name);
 

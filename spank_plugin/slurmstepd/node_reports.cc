@@ -42,7 +42,7 @@ NodeReports& NodeReports::current() {
 
 void NodeReports::say_hello(spank_t spank) {
   const auto step = item(spank, S_JOB_STEPID);
-  const auto address = task_variable(spank, std::string(kFailureVariable).c_str());
+  const auto address = task_variable(spank, kFailureVariable);
   if (!step || !is_normal_step(*step) || !address) return;
   if (!to_) {
     const auto host = parse_ip_address(task_variable(spank, "SLURM_SRUN_COMM_HOST").value_or(""));

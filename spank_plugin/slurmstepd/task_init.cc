@@ -67,7 +67,7 @@ int StepOnNode::task_init(spank_t spank) {
   }
   if (!is_broken_) return kAccepted;
   // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
-  const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  const auto decision = task_variable(spank, kDecisionVariable).value_or("");
   if (!has_asked_ && !asks_strongly(decision)) {
     if (is_prepared_) current().withdraw(spank);
     for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
@@ -140,7 +140,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
                                     const Place& place) {
   TaskFacts own{.local_task = task, .gpus = gpus, .ports = ports_of(planned, task)};
   if (gpus != nullptr && gpus->is_untouched) {
-    const auto list = task_variable(spank, std::string(gpus->kind().variable).c_str());
+    const auto list = task_variable(spank, gpus->kind().variable);
     // Where another plugin has changed the list of this task, its own GPU is not known.
     if (list && *list != gpus->list.text()) own.gpus = nullptr;
     own.view = view_of(*gpus, place.local_rank);
@@ -151,7 +151,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
   }
   // Only OMP_NUM_THREADS is made of these.
   if (planned.plan.frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {
-    const auto number = [&](const char* name) {
+    const auto number = [&](std::string_view name) {
       return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
     };
     own.cores = static_cast<std::uint32_t>(cores_of(0).count());
@@ -186,8 +186,8 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
 // Sets all variables of the task, in place of what another plugin has set since user_init (pyxis writes those of a
 // container's image). What the plan keeps stays as it is by now. `rank`: must be what Slurm gave the task.
 Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
-  // The environment of the task as it is now, for the names of the plan: all in one pass, since spank_getenv makes one
-  // for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to
+  // The environment of the task as it is now, for the names of the plan: all in one pass, since task_variable() makes
+  // one for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to
   // look each of them up among the known variables took more than half of our own instructions in task_init.
   std::vector<std::optional<std::string_view>> now(task.variables.size());
   std::vector<const std::string*> to_remove;  // and not set anew

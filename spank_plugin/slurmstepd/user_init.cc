@@ -129,7 +129,7 @@ int StepOnNode::user_init(spank_t spank) {
 StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
   const auto sentence = cat({"the environment of the step has more than ", std::to_string(kMostEntries),
                              " variables; unset some of them, or use --bootstrap=off"});
-  const auto text = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  const auto text = task_variable(spank, kDecisionVariable).value_or("");
   const auto id = gather_step_id(spank, {});
   const auto decision = id ? read_decision(text, *id) : std::nullopt;
   step_ = id ? to_string(*id) : "";
