@@ -89,7 +89,4 @@ void take_heap_reserve();  // in init; nothing where memory is not locked, or ma
 void release_heap_for_us() noexcept;
 void release_heap_for_slurm() noexcept;
 
-// Ends the child before the program starts; does not return; its type is that of a hook.
-int abort_task() noexcept;
-
 }  // namespace bootstrap

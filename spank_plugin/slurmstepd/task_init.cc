@@ -47,8 +47,7 @@ bool from_slurm(std::string_view name) {
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
 }
 
-}  // namespace
-
+// Ends the child before the program starts; does not return; its type is that of a hook.
 int abort_task() noexcept {
   // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
   // then: the sentence of the task that printed it. So all tasks wait for it to arrive. This is the child that was to
@@ -58,6 +57,8 @@ int abort_task() noexcept {
   // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.
   ::_exit(1);
 }
+
+}  // namespace
 
 int StepOnNode::task_init(spank_t spank) {
   if (!is_broken_ && is_prepared_) {
@@ -187,8 +188,8 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
 // container's image). What the plan keeps stays as it is by now. `rank`: must be what Slurm gave the task.
 Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
   // The environment of the task as it is now, for the names of the plan: all in one pass, since task_variable() makes
-  // one for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone: to
-  // look each of them up among the known variables took more than half of our own instructions in task_init.
+  // one for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone:
+  // to look each of them up among the known variables took more than half of our own instructions in task_init.
   std::vector<std::optional<std::string_view>> now(task.variables.size());
   std::vector<const std::string*> to_remove;  // and not set anew
   std::optional<std::string_view> named;
