@@ -20,8 +20,8 @@ namespace bootstrap {
 struct LeftAlone {
   std::string warning = {};
 };
-struct Refused {  // no task of this node starts
-  Error error;    // without a message: srun has printed why
+struct Refused {         // no task of this node starts
+  std::string why = {};  // empty: srun has printed it
 };
 struct Planned {
   StepFacts facts;

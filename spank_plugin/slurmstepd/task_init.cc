@@ -109,7 +109,7 @@ int StepOnNode::init_task(spank_t spank) {
   started_task_ = task;
   if (const auto* const refused = std::get_if<Refused>(&outcome_)) {
     // A plan fails on all nodes alike: one of them reports it.
-    if (!refused->error.message.empty() && is_reporter_ && *task == 0) log_error(step_, refused->error.message);
+    if (!refused->why.empty() && is_reporter_ && *task == 0) log_error(step_, refused->why);
     return abort_task();
   }
   const auto started = set_up_task(spank, std::get<Planned>(outcome_), *task);

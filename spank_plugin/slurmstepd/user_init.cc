@@ -122,7 +122,7 @@ int StepOnNode::user_init(spank_t spank) {
   auto& self = current();
   self.outcome_ = self.look_at_step(spank);
   const auto* const refused = std::get_if<Refused>(&self.outcome_);
-  if (refused != nullptr && !refused->error.message.empty()) NodeReports::current().refuse(refused->error.message);
+  if (refused != nullptr && !refused->why.empty()) NodeReports::current().refuse(refused->why);
   return kAccepted;
 }
 
@@ -134,7 +134,7 @@ StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
   const auto decision = id ? read_decision(text, *id) : std::nullopt;
   step_ = id ? to_string(*id) : "";
   has_asked_ = asks_strongly(text);
-  if (has_asked_) return Refused{{ErrorCode::kLimit, cat({"cannot set up the step: ", sentence})}};
+  if (has_asked_) return Refused{cat({"cannot set up the step: ", sentence})};
   for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
   unset_task_variable(spank, std::string(kLayoutVariable));
   if (!decision || decision->set_up == SetUp::kNothing) return LeftAlone{};
@@ -153,9 +153,9 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
   if (asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
     has_asked_ = true;
     is_reporter_ = true;  // the first node may have srun's version
-    return Refused{{ErrorCode::kUnavailable,
-                    "cannot set up the step: srun has another version of the plugin than the nodes; install one "
-                    "version on all hosts, or use --bootstrap=off"}};
+    return Refused{
+        "cannot set up the step: srun has another version of the plugin than the nodes; install one version on all "
+        "hosts, or use --bootstrap=off"};
   }
   if (choice.asked == Asked::kUnasked || site_settings().when.value == When::kNever) return LeftAlone{};
   return LeftAlone{
@@ -168,13 +168,10 @@ void StepOnNode::log_decision(spank_t spank, const Environment& environment, con
                               const Outcome& outcome) const {
   if (!is_reporter_ || !(site_settings().log.value || decision.is_observed)) return;
   const auto* const refused = std::get_if<Refused>(&outcome);
-  const auto* const what = refused != nullptr                         ? "REFUSED"
-                           : std::holds_alternative<Planned>(outcome) ? "SET UP"
-                                                                      : "NOT SET UP";
-  auto why = decision.reason;
-  if (refused != nullptr && !refused->error.message.empty()) why = refused->error.message;
   const auto* const alone = std::get_if<LeftAlone>(&outcome);
-  if (alone != nullptr && !alone->warning.empty()) why = alone->warning;
+  const auto* const what = refused != nullptr ? "REFUSED" : alone != nullptr ? "NOT SET UP" : "SET UP";
+  const auto own = refused != nullptr ? refused->why : alone != nullptr ? alone->warning : "";
+  const auto& why = own.empty() ? decision.reason : own;
   const auto name_in = [&](const char* variable) {
     const auto name = environment.get(variable).value_or("");
     return is_host_name(name) ? name : "?";
@@ -236,7 +233,7 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   take_endpoint(collected.settings, decision.endpoint);
   if (has_asked_ && collected.error) {
     is_reporter_ = is_reporter_ || site_error();
-    return Refused{std::move(*collected.error)};
+    return Refused{collected.error->message};
   }
   auto planned = plan_node(spank, environment, id, decision, collected.settings);
   if (planned) {
@@ -247,7 +244,7 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   // wrong.
   const auto code = planned.error().code;
   is_reporter_ = is_reporter_ || code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
-  if (has_asked_) return Refused{std::move(planned.error())};
+  if (has_asked_) return Refused{planned.error().message};
   // The user did not ask for a step that ends.
   return LeftAlone{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})};
 }

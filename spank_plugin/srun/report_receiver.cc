@@ -22,6 +22,7 @@
 
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
+#include "core/step/receipts.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
@@ -57,10 +58,7 @@ void tell_supervisor(std::string_view text) {
 class ReportReceiver {
  public:
   ReportReceiver(ReportPolicy policy, ReportSocket socket)
-      : policy_(std::move(policy)),
-        socket_(std::move(socket)),
-        history_(policy_.tasks),
-        receipts_(policy_.components, policy_.times) {
+      : policy_(std::move(policy)), socket_(std::move(socket)), history_(policy_.tasks), receipts_(policy_.components) {
     if (policy_.is_refused) refuse_at_ = kTimeToRefuse;
   }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/step/receipts.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 
@@ -22,7 +21,6 @@ struct ReportPolicy {
   bool is_refused = false;                     // by srun: no task of it is to start
   std::uint32_t grace = 0;                     // 0: --bootstrap-grace=off
   std::vector<ComponentText> components = {};  // which node has which tasks; empty: no node is expected to confirm them
-  ReceiptTimes times = {};
 };
 
 // In init, before the variable is removed: `slurm-bootstrap supervise`, if it has started this srun, gets the first
