@@ -14,9 +14,6 @@ namespace bootstrap {
 // or for a plugin that is listed twice.
 bool begin_options(spank_t spank, int count, char** arguments);
 
-// True if slurmstepd lost an option: it is unknown what the user asked for.
-bool has_lost_options();
-
 const Settings& site_settings();
 
 // srun: the next callbacks are for the job's options, from the environment. srun parses the options of each component

@@ -41,8 +41,8 @@ class StepOnNode {
   // there may be no memory for one.
   static int user_init(spank_t spank);  // facts, plan, ports. Never fails: what went wrong waits for task_init
   static int task_init(spank_t spank);  // in the forked child, which finds out its GPUs and cores alone
-  // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: the message
-  // reached the user, and not the log of slurmd alone.
+  // A hook before task_init failed, or an option is lost: no task of this node starts, if the step is a normal one.
+  // user_knows: the message reached the user, and not the log of slurmd alone.
   static int fail_all_tasks(bool user_knows) noexcept;
   // task_init failed with an exception: the task ends where its step asked, and starts as without the plugin elsewhere.
   static int fail_task(spank_t spank) noexcept;

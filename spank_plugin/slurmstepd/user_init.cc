@@ -114,9 +114,7 @@ int StepOnNode::user_init(spank_t spank) {
     is_broken_ = false;  // whatever broke is not needed here
     return kAccepted;
   }
-  // Slurm goes on with a step whose option was refused on the node.
-  is_broken_ = is_broken_ || has_lost_options();
-  if (is_broken_) return kAccepted;
+  if (is_broken_) return kAccepted;  // Slurm goes on, also with a step whose option was refused on the node
   is_prepared_ = true;
   NodeReports::current().say_hello(spank);
   auto& self = current();
