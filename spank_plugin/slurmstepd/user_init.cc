@@ -77,15 +77,6 @@ void take_back_launch_default(spank_t spank, const Environment& environment) {
   if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
 }
 
-// musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that it
-// does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to musl's.
-// More ".." than there are folders end at the root.
-std::string for_glibc_alone(const std::string& library) {
-  constexpr std::string_view kRoot = "/$LIB/../../../../../../../..";
-  if (library.front() != '/' || !may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK)) return library;
-  return cat({kRoot, library});
-}
-
 // Here the files are the node's, whichever container a task is started in, and before or behind which plugin we stand.
 Result<std::string> find_preload(const Settings& settings) {
   if (!settings.preload.value) return "";
@@ -102,7 +93,11 @@ Result<std::string> find_preload(const Settings& settings) {
   if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
   // A user who can change it would run code in the tasks of all users.
   if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
-  return for_glibc_alone(library);
+  // musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that
+  // it does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to
+  // musl's. More ".." than there are folders end at the root.
+  const bool has_folder = library.front() == '/' && may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK);
+  return cat({has_folder ? "/$LIB/../../../../../../../.." : "", library});
 }
 
 }  // namespace
