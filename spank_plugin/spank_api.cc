@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 
@@ -62,21 +61,14 @@ std::string own_host() {
   return name == nullptr ? "" : name;
 }
 
-std::optional<std::string> task_variable(spank_t spank, const char* name) {
-  std::array<char, 4096> buffer;  // not cleared: in a forked child each page that is written to is copied first
-  const auto error = spank_getenv(spank, name, buffer.data(), static_cast<int>(buffer.size()));
-  if (error != ESPANK_SUCCESS && error != ESPANK_NOSPACE) return std::nullopt;
-  std::string_view value(buffer.data());
-  if (error == ESPANK_NOSPACE) {  // spank_getenv() has cut it
-    value = {};
-    for_each_variable(spank, [&](std::string_view other, std::string_view whole) {
-      if (other == name && value.data() == nullptr) value = whole;
-    });
-    if (value.data() == nullptr) return std::nullopt;
-  }
+std::optional<std::string> task_variable(spank_t spank, std::string_view name) {
+  std::optional<std::string_view> found;
+  for_each_variable(spank, [&](std::string_view other, std::string_view value) {
+    if (!found && other == name) found = value;
+  });
   const auto known = find_known_variable(name);
-  if (!known || !known->accepts(value)) return std::nullopt;
-  return std::string(value);
+  if (!found || !known || !known->accepts(*found)) return std::nullopt;
+  return std::string(*found);
 }
 
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value) {
@@ -118,9 +110,5 @@ void log_info(std::string_view step, std::string_view message) { log_info(cat({a
 
 void log_verbose(std::string_view message) { slurm_verbose("%s", cat({kMessagePrefix, message}).c_str()); }
 void log_verbose(std::string_view step, std::string_view message) { log_verbose(cat({about_step(step), message})); }
-
-void log_debug(std::string_view step, std::string_view message) {
-  slurm_debug("%s", cat({kMessagePrefix, about_step(step), message}).c_str());
-}
 
 }  // namespace bootstrap

@@ -57,7 +57,7 @@ SlurmOfStep slurm_of_step(spank_t spank);
 std::string own_host();
 
 // In the environment of the task (in task_init) or of all tasks of the node (in user_init).
-std::optional<std::string> task_variable(spank_t spank, const char* name);
+std::optional<std::string> task_variable(spank_t spank, std::string_view name);
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
 void unset_task_variable(spank_t spank, const std::string& name);
 
@@ -79,7 +79,6 @@ void log_info(std::string_view message);  // slurmd's log, and srun
 void log_info(std::string_view step, std::string_view message);
 void log_verbose(std::string_view message);  // srun -v
 void log_verbose(std::string_view step, std::string_view message);
-void log_debug(std::string_view step, std::string_view message);
 
 inline constexpr int kAccepted = 0;
 inline constexpr int kStepRefused = -1;  // up to Slurm 24.11 a positive value prints a message and lets the job run

@@ -13,20 +13,6 @@ using bootstrap::is_slurmstepd;
 using bootstrap::is_srun;
 using bootstrap::StepOnNode;
 
-namespace {
-
-int init(spank_t spank, int count, char** arguments) {
-  if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
-  if (is_slurmstepd()) bootstrap::take_heap_reserve();
-  if (is_slurmstepd()) bootstrap::NodeReports::say_hello(spank);
-  if (is_srun()) bootstrap::find_supervisor();
-  if (!is_slurmstepd()) bootstrap::unset_outer_variables();
-  if (is_srun()) bootstrap::begin_launch(spank);
-  return bootstrap::kAccepted;
-}
-
-}  // namespace
-
 #pragma GCC visibility push(default)  // everything below is for Slurm; exports.map names it again
 
 // At namespace scope `const` means internal linkage in C++, also inside extern "C" { }: without these declarations
@@ -45,8 +31,17 @@ __attribute__((used, retain)) static const char kMark[] = BOOTSTRAP_PLUGIN_MARK;
 // All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
 // task_init, since a step whose options are lost would get wrong values.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
+  const auto begin = [&] {
+    if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
+    if (is_slurmstepd()) bootstrap::take_heap_reserve();
+    if (is_slurmstepd()) bootstrap::NodeReports::current().say_hello(spank);
+    if (is_srun()) bootstrap::find_supervisor();
+    if (!is_slurmstepd()) bootstrap::unset_outer_variables();
+    if (is_srun()) bootstrap::begin_launch(spank);
+    return bootstrap::kAccepted;
+  };
   return guard(
-      "init", [] { return StepOnNode::fail_all_tasks(false); }, [&] { return init(spank, count, arguments); });
+      "init", [] { return StepOnNode::fail_all_tasks(false); }, begin);
 }
 
 // srun, sbatch and salloc have read their command lines.

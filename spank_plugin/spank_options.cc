@@ -14,6 +14,7 @@
 #include "core/plan/step_plan.h"
 #include "core/settings/variables.h"
 #include "core/util/text.h"
+#include "slurmstepd/step_on_node.h"
 
 namespace bootstrap {
 namespace {
@@ -34,7 +35,6 @@ struct State {
   Settings site;
   std::optional<Error> site_error;
   std::vector<Option> options;
-  bool has_lost_options = false;
 
   State() {
     for (const auto& spec : setting_specs()) {
@@ -53,7 +53,7 @@ State& state() {
 // It only remembers; what it remembers last was given last.
 int option_callback(int place, const char* value, int remote) {
   const auto give_up = [] {
-    state().has_lost_options = true;
+    (void)StepOnNode::fail_all_tasks(false);
     return refuse();
   };
   return guard("option", give_up, [&] {
@@ -100,8 +100,8 @@ void register_options(spank_t spank) {
     }
     user_knows = true;  // the others may fail for the same reason
     // ESPANK_BAD_ARG: another plugin has an option of this name, and srun gives it to that one. After any other failure
-    // slurmstepd would start the step as if the option had not been given.
-    if (registered != ESPANK_BAD_ARG) state().has_lost_options = true;
+    // it is unknown what the user asked for: slurmstepd would start the step as if the option had not been given.
+    if (registered != ESPANK_BAD_ARG) (void)StepOnNode::fail_all_tasks(false);
   }
 }
 
@@ -146,8 +146,6 @@ bool begin_options(spank_t spank, int count, char** arguments) {
   return true;
 }
 
-bool has_lost_options() { return state().has_lost_options; }
-
 const Settings& site_settings() { return state().site; }
 
 void expect_options_of_job() {
@@ -177,8 +175,7 @@ void pass_options_to_job() {
 bool runs_in_slurmstepd() { return state().process == ::getpid(); }
 
 CollectedSettings collect_settings(const Environment& environment) {
-  CollectedSettings collected{
-      .settings = state().site, .error = state().site_error, .is_sites = state().site_error.has_value()};
+  CollectedSettings collected{.settings = state().site, .error = state().site_error};
   const auto note = [&](const Status& applied) {
     if (!applied && !collected.error) collected.error = applied.error();
   };

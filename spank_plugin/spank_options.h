@@ -14,9 +14,6 @@ namespace bootstrap {
 // or for a plugin that is listed twice.
 bool begin_options(spank_t spank, int count, char** arguments);
 
-// True if slurmstepd lost an option: it is unknown what the user asked for.
-bool has_lost_options();
-
 const Settings& site_settings();
 
 // srun: the next callbacks are for the job's options, from the environment. srun parses the options of each component
@@ -37,12 +34,11 @@ bool runs_in_slurmstepd();
 // command on the submit host, so a wrong value on a node is the site's, a variable's, or forged.
 struct CollectedSettings {
   Settings settings;
-  std::optional<Error> error;  // the first wrong value
-  bool is_sites = false;       // it is in plugstack.conf, which may differ on each node
+  std::optional<Error> error;  // the first wrong value; site_error(), if there is one
 };
 CollectedSettings collect_settings(const Environment& environment);
 
-// Returns the error in this host's plugstack.conf.
+// Returns the error in plugstack.conf, which may differ on each host.
 const std::optional<Error>& site_error();
 
 // srun: what the user asked for. srun's own line wins over the job's option, and that over SLURM_BOOTSTRAP.

@@ -11,17 +11,6 @@
 namespace bootstrap {
 namespace {
 
-// A program that is only linked with the library does not want variables before `main`.
-bool is_preloaded(const char* const* environment) noexcept {
-  constexpr char kVariable[] = "LD_PRELOAD=";
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
-    if (std::strncmp(*environment, kVariable, sizeof kVariable - 1) == 0) {
-      return std::strstr(*environment, "libbootstrap.so") != nullptr;
-    }
-  }
-  return false;
-}
-
 // With SLURM_BOOTSTRAP_DEBUG=1. Like the whole constructor, it does not use malloc.
 void print_why_not(const char* why, const char* program) {
   char line[512];
@@ -35,7 +24,9 @@ void print_why_not(const char* why, const char* program) {
 // environment comes from `environ`, not from the third argument: an earlier constructor may have changed it, also that
 // of a second copy of this library, which has set this rank up then.
 __attribute__((constructor)) void enter(int count, char** words) {
-  if (!is_preloaded(environ)) return;
+  const char* const list = find_value(environ, "LD_PRELOAD=");
+  // A program that is only linked with the library does not want variables before `main`.
+  if (list == nullptr || std::strstr(list, "libbootstrap.so") == nullptr) return;
   const auto detected = detect_rank(environ, ::getpid());
   const bool is_first = detected.role == Role::kFirst || detected.role == Role::kFirstOfMpirun;
   const bool has_leftovers = detected.role == Role::kOutside && detected.has_leftovers;

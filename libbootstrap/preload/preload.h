@@ -32,6 +32,9 @@ struct DetectedRank {
   bool has_leftovers = false;     // variables of some step; to be removed if this process is not in that step
 };
 
+// The value of the first variable whose entry begins with `name`, such as "RANK="; null without one.
+const char* find_value(const char* const* environment, std::string_view name) noexcept;
+
 // Neither allocates nor calls the system: it runs before `main` in every process of a user who exports LD_PRELOAD, also
 // before the C++ runtime or the program's malloc is ready. `process` is the caller's own id. Launchers are ranks here,
 // too: the program is not examined.

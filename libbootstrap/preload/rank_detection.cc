@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preload/preload.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -14,172 +16,104 @@
 namespace bootstrap {
 namespace {
 
-// The variables that are read, and their names in the same order.
-enum Wanted : std::uint8_t {
-  kRank,
-  kJob,
-  kStep,
-  kRestart,
-  kTask,
-  kContext,
-  kStamp,
-  kGivenUp,
-  kPreload,
-  kMode,
-  kSubmitit,
-  kPty,
-  kStepTasks,
-  kTasks,
-  kComponents,
-  kMpiRank,
-  kMpiSize,
-  kNameSpace,
-  kDebug,
-  kWantedCount
-};
-
-constexpr std::string_view kNames[kWantedCount] = {"SLURM_PROCID=",
-                                                   "SLURM_JOB_ID=",
-                                                   "SLURM_STEP_ID=",
-                                                   "SLURM_RESTART_COUNT=",
-                                                   "SLURM_TASK_PID=",
-                                                   "SLURM_SCRIPT_CONTEXT=",
-                                                   "SLURM_BOOTSTRAP_STEP=",
-                                                   "SLURM_BOOTSTRAP_GIVEN_UP=",
-                                                   "SLURM_BOOTSTRAP_PRELOAD=",
-                                                   "SLURM_BOOTSTRAP=",
-                                                   "SUBMITIT_EXECUTOR=",
-                                                   "SLURM_PTY_PORT=",
-                                                   "SLURM_STEP_NUM_TASKS=",
-                                                   "SLURM_NTASKS=",
-                                                   "SLURM_HET_SIZE=",
-                                                   "OMPI_COMM_WORLD_RANK=",
-                                                   "OMPI_COMM_WORLD_SIZE=",
-                                                   "PMIX_NAMESPACE=",
-                                                   "SLURM_BOOTSTRAP_DEBUG="};
-
 // Decimal digits only, up to 32 bits.
-bool parse(const char* text, std::uint32_t& value) noexcept {
-  const auto number = text == nullptr ? std::nullopt : parse_unsigned(text, UINT32_MAX);
-  if (number) value = static_cast<std::uint32_t>(*number);
-  return number.has_value();
-}
-
-// Compares with the text of step_tag(), without malloc and without snprintf, whose first call in a process is slow.
-bool is_stamp(const char* text, const StepId& id) noexcept {
-  if (text == nullptr) return false;
-  std::string_view left = text;
-  const auto take = [&left](std::string_view part) {
-    const bool is_next = left.starts_with(part);
-    if (is_next) left.remove_prefix(part.size());
-    return is_next;
-  };
-  const auto take_number = [&take](std::uint32_t number) {
-    char digits[10];
-    const auto* const end = std::to_chars(digits, digits + sizeof digits, number).ptr;
-    return take({digits, static_cast<std::size_t>(end - digits)});
-  };
-  return take(id.launcher == Launcher::kMpirun ? kMpirunPrefix : "") && take_number(id.job) && take(".") &&
-         take_number(id.step) && take(".") && take_number(id.restart) && left.empty();
+std::optional<std::uint32_t> number_of(const char* const* environment, std::string_view name) noexcept {
+  const char* const text = find_value(environment, name);
+  return text == nullptr ? std::nullopt : parse_unsigned<std::uint32_t>(text);
 }
 
 bool is(const char* value, const char* word) noexcept { return value != nullptr && std::strcmp(value, word) == 0; }
 
-bool may_matter(const char* entry) noexcept {
-  return std::strncmp(entry, "SLURM_", 6) == 0 || std::strncmp(entry, "OMPI_COMM", 9) == 0 ||
-         std::strncmp(entry, "PMIX_N", 6) == 0 || std::strncmp(entry, "SUBMITIT_", 9) == 0;
-}
-
-using Values = const char* [kWantedCount];
-
-void read_values(const char* const* environment, Values& values) noexcept {
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
-    const char* const entry = *environment;
-    if (!may_matter(entry)) continue;
-    for (int wanted = 0; wanted < kWantedCount; ++wanted) {
-      if (values[wanted] != nullptr || std::strncmp(entry, kNames[wanted].data(), kNames[wanted].size()) != 0) continue;
-      values[wanted] = entry + kNames[wanted].size();
-      break;
-    }
+// True for the text of step_tag(). Without malloc and without snprintf, whose first call in a process is slow.
+bool is_stamp(const char* text, const StepId& id) noexcept {
+  char tag[64];
+  const std::string_view prefix = id.launcher == Launcher::kMpirun ? kMpirunPrefix : "";
+  auto* end = std::copy(prefix.begin(), prefix.end(), tag);
+  for (const auto number : {id.job, id.step, id.restart}) {
+    end = std::to_chars(end, std::end(tag), number).ptr;
+    *end++ = '.';
   }
+  return text != nullptr && text == std::string_view(tag, static_cast<std::size_t>(end - tag - 1));
 }
 
 // A restart count that is absent or no number is 0 here; the set-up reports the latter.
-bool read_slurm_step(const char* const* values, StepId& id) noexcept {
-  std::uint32_t rank = 0;
-  if (!parse(values[kRank], rank) || !parse(values[kJob], id.job) || !parse(values[kStep], id.step)) return false;
-  if (!parse(values[kRestart], id.restart)) id.restart = 0;
+bool read_slurm_step(const char* const* environment, StepId& id) noexcept {
+  const auto job = number_of(environment, "SLURM_JOB_ID=");
+  const auto step = number_of(environment, "SLURM_STEP_ID=");
+  if (!job || !step || !number_of(environment, "SLURM_PROCID=")) return false;
+  id = {.job = *job, .step = *step, .restart = number_of(environment, "SLURM_RESTART_COUNT=").value_or(0)};
   return is_normal_step(id.step);
-}
-
-// Nothing if no parent process has set the rank up, or tried to.
-std::optional<Role> role_after(const char* const* values, const StepId& id) noexcept {
-  if (is_stamp(values[kStamp], id)) return Role::kInside;
-  if (is_stamp(values[kGivenUp], id)) return Role::kBeside;  // the parent has printed why
-  return std::nullopt;
-}
-
-Role stay_out(DetectedRank& detected, Role role, const char* why) noexcept {
-  detected.why_not = why;
-  return role;
 }
 
 // Loading the library asks for steps of two or more tasks. A step of one task, and submitit, whose programs need no
 // RANK, need SLURM_BOOTSTRAP=on. Returns why the step is not set up; null: it is.
-const char* why_not_asked(const Values& values, Wanted tasks) noexcept {
-  std::uint32_t size = 0;
-  if (is(values[kMode], "off")) return "SLURM_BOOTSTRAP=off switches it off";
-  if (is(values[kMode], "on")) return nullptr;
-  if (values[kSubmitit] != nullptr) return "submitit sets its own ranks; use SLURM_BOOTSTRAP=on to set it up";
-  if (parse(values[tasks], size) && size > 1) return nullptr;
+const char* why_not_asked(const char* const* environment, bool is_mpirun) noexcept {
+  const char* const mode = find_value(environment, "SLURM_BOOTSTRAP=");
+  if (is(mode, "off")) return "SLURM_BOOTSTRAP=off switches it off";
+  if (is(mode, "on")) return nullptr;
+  if (find_value(environment, "SUBMITIT_EXECUTOR=") != nullptr) {
+    return "submitit sets its own ranks; use SLURM_BOOTSTRAP=on to set it up";
+  }
+  const bool has_step_size = find_value(environment, "SLURM_STEP_NUM_TASKS=") != nullptr;
+  const auto* const size = is_mpirun       ? "OMPI_COMM_WORLD_SIZE="
+                           : has_step_size ? "SLURM_STEP_NUM_TASKS="
+                                           : "SLURM_NTASKS=";
+  if (number_of(environment, size).value_or(0) > 1) return nullptr;
   return "the step has one task; use SLURM_BOOTSTRAP=on to set it up";
 }
 
-bool from_mpirun(const Values& values) noexcept {
-  std::uint32_t rank = 0;
-  return parse(values[kMpiRank], rank) && values[kNameSpace] != nullptr && is_mpirun_name_space(values[kNameSpace]);
-}
-
-Role role_of(const Values& values, DetectedRank& detected, bool is_task) noexcept {
+Role role_of(const char* const* environment, DetectedRank& detected, bool is_task) noexcept {
   const bool is_mpirun = detected.step.launcher == Launcher::kMpirun;
-  if (const auto role = role_after(values, detected.step)) return *role;
+  // A parent process has set the rank up, or has tried to and has printed why it could not.
+  if (is_stamp(find_value(environment, "SLURM_BOOTSTRAP_STEP="), detected.step)) return Role::kInside;
+  if (is_stamp(find_value(environment, "SLURM_BOOTSTRAP_GIVEN_UP="), detected.step)) return Role::kBeside;
   // TaskProlog and srun's --task-prolog run as children of the later task, with its environment and this variable.
   // Slurm 22.05 leaves the variable in the task's own environment, too.
-  if (!is_mpirun && values[kContext] != nullptr && detected.task > 0 && !is_task) {
-    return stay_out(detected, Role::kBeside, "the process runs beside the task, as a prolog does");
+  const bool has_context = find_value(environment, "SLURM_SCRIPT_CONTEXT=") != nullptr;
+  if (!is_mpirun && has_context && detected.task > 0 && !is_task) {
+    detected.why_not = "the process runs beside the task, as a prolog does";
+    return Role::kBeside;
   }
-  const auto tasks = is_mpirun ? kMpiSize : values[kStepTasks] != nullptr ? kStepTasks : kTasks;
-  if (const auto* const why = why_not_asked(values, tasks)) return stay_out(detected, Role::kOutside, why);
+  detected.why_not = why_not_asked(environment, is_mpirun);
+  if (detected.why_not != nullptr) return Role::kOutside;
   return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
 }
 
 }  // namespace
 
+const char* find_value(const char* const* environment, std::string_view name) noexcept {
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    if (std::strncmp(*environment, name.data(), name.size()) == 0) return *environment + name.size();
+  }
+  return nullptr;
+}
+
 DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept {
-  Values values = {};
-  read_values(environment, values);
+  const auto value = [environment](std::string_view name) { return find_value(environment, name); };
   DetectedRank detected;
-  detected.is_debug = values[kDebug] != nullptr && *values[kDebug] != '\0' && !is(values[kDebug], "0");
-  if (is(values[kPreload], "off")) {
+  const char* const debug = value("SLURM_BOOTSTRAP_DEBUG=");
+  detected.is_debug = debug != nullptr && *debug != '\0' && !is(debug, "0");
+  if (is(value("SLURM_BOOTSTRAP_PRELOAD="), "off")) {
     detected.why_not = "SLURM_BOOTSTRAP_PRELOAD=off switches it off";
     return detected;
   }
-  std::uint32_t task = 0;
-  if (parse(values[kTask], task)) detected.task = static_cast<pid_t>(task);
+  const bool is_stamped = value("SLURM_BOOTSTRAP_STEP=") != nullptr;
+  detected.task = static_cast<pid_t>(number_of(environment, "SLURM_TASK_PID=").value_or(0));
   const bool is_task = detected.task > 0 && detected.task == process;
   // Ranks of mpirun also have the variables of the Slurm step that its daemon runs in. A task of Slurm itself can have
   // mpirun's only by inheritance from a rank of mpirun.
-  if (!is_task && from_mpirun(values)) {
-    detected.step = mpirun_id(values[kNameSpace]);
-  } else if (!read_slurm_step(values, detected.step)) {
-    detected.has_leftovers = values[kJob] != nullptr && values[kStamp] != nullptr;
+  const char* const name_space = is_task ? nullptr : value("PMIX_NAMESPACE=");
+  if (name_space != nullptr && is_mpirun_name_space(name_space) && number_of(environment, "OMPI_COMM_WORLD_RANK=")) {
+    detected.step = mpirun_id(name_space);
+  } else if (!read_slurm_step(environment, detected.step)) {
+    detected.has_leftovers = is_stamped && value("SLURM_JOB_ID=") != nullptr;
     detected.why_not = "its environment is not that of a task of a step";
     return detected;
   }
-  detected.has_leftovers = values[kStamp] != nullptr;
-  if (!parse(values[kComponents], detected.components) || detected.components == 0) detected.components = 1;
-  detected.may_be_pty = values[kPty] != nullptr && !is(values[kMode], "on");
-  detected.role = role_of(values, detected, is_task);
+  detected.has_leftovers = is_stamped;
+  detected.components = std::max(1U, number_of(environment, "SLURM_HET_SIZE=").value_or(1));
+  detected.may_be_pty = value("SLURM_PTY_PORT=") != nullptr && !is(value("SLURM_BOOTSTRAP="), "on");
+  detected.role = role_of(environment, detected, is_task);
   return detected;
 }
 

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <csignal>
 #include <exception>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/plan/step_plan.h"
 #include "core/plan/task_plan.h"
@@ -49,64 +47,37 @@ void print_line(std::string_view line) noexcept {
 
 namespace {
 
-// A preloaded library needs no GPUs to act; why_not_asked() in rank_detection.cc decides for which steps.
-Result<Settings> settings_of(const Environment& environment) {
-  Settings settings;
-  settings.preload = {true, Source::kEnvironment};
-  auto applied = apply_environment(settings, environment);
-  if (!applied) return fail(applied.error());
-  return settings;
-}
-
-// The environment of this process, replaced at once and never freed. setenv(3) is not used: programs define their own,
-// and bash's one uses shell variables, which do not exist before `main`.
-class NewEnvironment {
- public:
-  NewEnvironment() {
-    for (char** entry = environ; *entry != nullptr; ++entry) entries_.push_back(*entry);
-  }
-
-  void remove(std::string_view name) {
-    std::erase_if(entries_, [name](std::string_view entry) {
-      return entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=';
-    });
-  }
-
-  void set(std::string_view name, std::string_view value) {
-    remove(name);
-    own_.push_back(std::make_unique<std::string>(cat({name, "=", value})));
-    entries_.push_back(own_.back()->data());
-  }
-
-  void install() && {
-    entries_.push_back(nullptr);
-    // Earlier ones stay, too, since other code may point into them; a list, so that leak checkers find them.
-    static NewEnvironment* last = nullptr;
-    auto* const fresh = new NewEnvironment(std::move(*this));
-    fresh->before_ = std::exchange(last, fresh);
-    environ = fresh->entries_.data();
-  }
-
- private:
-  std::vector<char*> entries_;
-  std::vector<std::unique_ptr<std::string>> own_;
-  const NewEnvironment* before_ = nullptr;
+struct OwnEnvironment {
+  std::vector<std::string> added;  // "NAME=VALUE"
+  std::vector<char*> entries;
+  const OwnEnvironment* before;
 };
 
-void remove_leftovers(const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  NewEnvironment fresh;
-  for (const auto& name : names) fresh.remove(name);
-  std::move(fresh).install();
+std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+// Replaces the environment of this process. The new one is never freed, nor are earlier ones, since other code may
+// point into them; a list, so that leak checkers find them. setenv(3) is not used: programs define their own, and
+// bash's one uses shell variables, which do not exist before `main`.
+void change_environment(std::vector<std::string> removals, std::vector<std::string> added = {}) {
+  if (removals.empty() && added.empty()) return;
+  for (const auto& entry : added) removals.emplace_back(name_of(entry));
+  static OwnEnvironment* last = nullptr;
+  last = new OwnEnvironment{std::move(added), {}, last};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const bool is_removed = std::find(removals.begin(), removals.end(), name_of(*entry)) != removals.end();
+    if (!is_removed) last->entries.push_back(*entry);
+  }
+  for (auto& entry : last->added) last->entries.push_back(entry.data());
+  last->entries.push_back(nullptr);
+  environ = last->entries.data();
 }
 
 void export_plan(const StepPlan& plan, const TaskPlan& task) {
-  NewEnvironment fresh;
-  for (const auto& name : plan.removals) fresh.remove(name);
+  std::vector<std::string> added;
   for (const auto& variable : task.variables) {
-    if (variable.action != Action::kKept) fresh.set(variable.name, variable.value);
+    if (variable.action != Action::kKept) added.push_back(cat({variable.name, "=", variable.value}));
   }
-  std::move(fresh).install();
+  change_environment(plan.removals, std::move(added));
 }
 
 // For errors after which the program still starts.
@@ -183,10 +154,11 @@ MeetingAddresses numbers_among(const Environment& environment, const Settings& s
 }
 
 Status set_up(const Environment& environment, SetUp what) {
-  const auto settings = settings_of(environment);
-  if (!settings) return fail(settings.error());
-  if (settings->mode.value == Mode::kOff) {
-    remove_leftovers(inherited_to_unset(environment));
+  Settings settings;
+  settings.preload = {true, Source::kEnvironment};  // it needs no GPUs to act: see why_not_asked()
+  if (auto applied = apply_environment(settings, environment); !applied) return applied;
+  if (settings.mode.value == Mode::kOff) {
+    change_environment(inherited_to_unset(environment));
     return {};
   }
   auto facts = read_task_facts(environment, read_mpirun_context(environment));
@@ -194,15 +166,15 @@ Status set_up(const Environment& environment, SetUp what) {
   facts->decision.set_up = what;
   facts->decision.reason = "the preloaded library does it, without the plugin";
   facts->is_preloaded = true;
-  facts->meeting = numbers_among(environment, *settings);
-  gather_network(*facts, *settings);
-  const auto plan = plan_step(*facts, *settings);
+  facts->meeting = numbers_among(environment, settings);
+  gather_network(*facts, settings);
+  const auto plan = plan_step(*facts, settings);
   if (!plan) return fail(plan.error());
-  const auto ports = reserve_ports(*facts, *settings, *plan);
-  const auto task = plan_task(*plan, *facts, *settings, own_task(*facts, *plan, ports));
+  const auto ports = reserve_ports(*facts, settings, *plan);
+  const auto task = plan_task(*plan, *facts, settings, own_task(*facts, *plan, ports));
   export_plan(*plan, task);
   const auto step = to_string(facts->id);
-  const auto shared = warn_of_missing_gpus(*facts, *settings, *plan);
+  const auto shared = warn_of_missing_gpus(*facts, settings, *plan);
   if (!shared.empty()) warn(step, shared);
   const auto& place = facts->layout.place(facts->ranks_here.front());
   if (place.rank != 0) {
@@ -217,7 +189,7 @@ Status set_up(const Environment& environment, SetUp what) {
          "MASTER_ADDR is not set, because mpirun does not tell a rank the host of rank 0; if the ranks are to meet "
          "there, use mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=PORT with the host of rank 0");
   }
-  explain(*facts, *settings, *plan, task, ports.reserves_master);
+  explain(*facts, settings, *plan, task, ports.reserves_master);
   return {};
 }
 
@@ -226,33 +198,27 @@ Result<StepId> id_of(const Environment& environment, Launcher launcher) {
   return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
 }
 
-// A plan fails on all ranks, or on all ranks of this node: the first rank of each node prints it.
-void print_failure(const Environment& environment, Launcher launcher, const Error& error) {
-  const auto* const local = launcher == Launcher::kSlurm ? "SLURM_LOCALID" : "OMPI_COMM_WORLD_LOCAL_RANK";
-  if (environment.get(local).value_or("0") != "0") return;
-  const auto id = id_of(environment, launcher);
-  const auto job =
-      id ? to_string(*id)
-         : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
-  warn(job, cat({error.message, "; the program starts without the variables of its rank"}));
-}
-
 bool set_up_or_warn(Launcher launcher, std::span<const std::string> words) {
   const auto what = what_to_set_up(process_environment(), launcher, words);
   if (what == SetUp::kNothing) return false;
   // Programs that know Open MPI would take the rank from these.
-  if (launcher == Launcher::kSlurm) remove_leftovers(stale_mpirun_names(process_environment()));
+  if (launcher == Launcher::kSlurm) change_environment(stale_mpirun_names(process_environment()));
   const auto environment = process_environment();
   const auto done = set_up(environment, what);
   if (done) return true;
-  print_failure(environment, launcher, done.error());
-  remove_leftovers(inherited_to_unset(environment));
-  // So that the children of this process do not fail in the same way.
-  if (const auto id = id_of(environment, launcher)) {
-    NewEnvironment fresh;
-    fresh.set(kGivenUpVariable, step_tag(*id));
-    std::move(fresh).install();
+  const auto id = id_of(environment, launcher);
+  // A plan fails on all ranks, or on all ranks of this node: the first rank of each node prints it.
+  const auto* const local = launcher == Launcher::kSlurm ? "SLURM_LOCALID" : "OMPI_COMM_WORLD_LOCAL_RANK";
+  if (environment.get(local).value_or("0") == "0") {
+    const auto step =
+        id ? to_string(*id)
+           : cat({environment.get("SLURM_JOB_ID").value_or("?"), ".", environment.get("SLURM_STEP_ID").value_or("?")});
+    warn(step, cat({done.error().message, "; the program starts without the variables of its rank"}));
   }
+  // So that the children of this process do not fail in the same way.
+  std::vector<std::string> added;
+  if (id) added = {cat({kGivenUpVariable, "=", step_tag(*id)})};
+  change_environment(inherited_to_unset(environment), std::move(added));
   return true;
 }
 
@@ -274,7 +240,7 @@ bool set_up_rank(Launcher launcher, int count, const char* const* words) noexcep
 void remove_outer_rank() noexcept {
   const int before = errno;
   try {
-    remove_leftovers(inherited_to_unset(process_environment()));
+    change_environment(inherited_to_unset(process_environment()));
   } catch (const std::exception&) {
     // Out of memory: they stay, as without this library.
   }

@@ -12,10 +12,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <utility>
 
 #include "core/step/step_id.h"
-#include "core/util/text.h"
 #include "probe/process_state.h"
 
 namespace bootstrap {
@@ -35,52 +33,39 @@ int open_datagram_socket(const IpAddress& host) {
   return ::socket(host.bits == 128 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-NodeReports* the_reports = nullptr;  // never freed: see spank_options.cc
-
 }  // namespace
 
 NodeReports& NodeReports::current() {
-  if (the_reports == nullptr) the_reports = new NodeReports;
-  return *the_reports;
+  static auto* const reports = new NodeReports;  // never freed: see spank_options.cc
+  return *reports;
 }
 
 void NodeReports::say_hello(spank_t spank) {
   const auto step = item(spank, S_JOB_STEPID);
-  const auto address = task_variable(spank, std::string(kFailureVariable).c_str());
+  const auto address = task_variable(spank, kFailureVariable);
   if (!step || !is_normal_step(*step) || !address) return;
-  auto& reports = current();
-  if (!reports.to_) {
-    const auto host = task_variable(spank, "SLURM_SRUN_COMM_HOST");
-    reports.prepare(*address, host.value_or(""),
-                    {.host = own_host(),
-                     .job = item(spank, S_JOB_ID).value_or(0),
-                     .tasks = item(spank, S_JOB_LOCAL_TASK_COUNT).value_or(0),
-                     .reason = {}});
+  if (!to_) {
+    const auto host = parse_ip_address(task_variable(spank, "SLURM_SRUN_COMM_HOST").value_or(""));
+    if (host) to_ = read_failure_address(*address);
+    if (!to_) return;
+    host_ = *host;
+    start_ = std::chrono::steady_clock::now();
+    node_ = {.host = own_host(),
+             .job = item(spank, S_JOB_ID).value_or(0),
+             .slurmstepd = static_cast<std::uint32_t>(::getpid()),
+             .tasks = item(spank, S_JOB_LOCAL_TASK_COUNT).value_or(0),
+             .reason = {}};
+    socket_ = Descriptor(open_datagram_socket(host_));
+    if (socket_.is_open()) socket_number_ = number_of_socket(socket_.get());
+    passed_text_ = text_of(NodeReport::Kind::kPassed);
+    // For all processes that slurmstepd forks; user_init may run in one that shares the memory of this one.
+    if (node_.tasks != 0 && node_.tasks <= kMostTasks) {
+      const auto size = (std::size_t{node_.tasks} + 1) * sizeof *passed_;
+      void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      if (memory != MAP_FAILED) passed_ = static_cast<std::atomic<std::uint32_t>*>(memory);
+    }
   }
-  reports.send_text(reports.text_of(NodeReport::Kind::kHello));
-}
-
-void NodeReports::prepare(std::string_view address, std::string_view host, NodeReport of_node) {
-  start_ = std::chrono::steady_clock::now();
-  const auto ip = parse_ip_address(host);
-  if (!ip) return;
-  to_ = read_failure_address(address);
-  if (!to_) return;
-  host_ = *ip;
-  node_ = std::move(of_node);
-  node_.slurmstepd = static_cast<std::uint32_t>(::getpid());
-  socket_ = Descriptor(open_datagram_socket(host_));
-  if (socket_.is_open()) socket_number_ = number_of_socket(socket_.get());
-  passed_text_ = text_of(NodeReport::Kind::kPassed);
-  share_memory();
-}
-
-// Of all processes that slurmstepd forks. Slurm may run user_init in a process that shares the memory of this one.
-void NodeReports::share_memory() {
-  if (node_.tasks == 0 || node_.tasks > kMostTasks) return;
-  const auto size = (std::size_t{node_.tasks} + 1) * sizeof *passed_;
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory != MAP_FAILED) passed_ = static_cast<std::atomic<std::uint32_t>*>(memory);
+  send_text(text_of(NodeReport::Kind::kHello));
 }
 
 std::string NodeReports::text_of(NodeReport::Kind kind, std::string_view reason) const {
@@ -109,10 +94,6 @@ void NodeReports::send_text(std::string_view text) const noexcept {
   const auto size = is_ipv6 ? sizeof to6 : sizeof to4;
   (void)::sendto(socket, text.data(), text.size(), MSG_NOSIGNAL, to, static_cast<socklen_t>(size));
   if (!is_own) ::close(socket);
-}
-
-void NodeReports::pass_current_task(std::uint32_t task) noexcept {
-  if (the_reports != nullptr) the_reports->pass_task(task);
 }
 
 void NodeReports::pass_task(std::uint32_t task) const noexcept {

@@ -27,16 +27,12 @@ class NodeReports {
   static NodeReports& current();
 
   // In init, for a normal step in which srun receives reports, before other plugins have taken their time: reads srun's
-  // address, opens the socket, shares memory with the tasks, and sends hello. Once more in user_init, for datagrams
-  // that were lost, and for a Slurm whose init does not know the environment yet.
-  static void say_hello(spank_t spank);
-
-  // For srun at this address: two variables of the step's environment. Opens a socket, which this host's network keeps
-  // also where a plugin gives the tasks another.
-  void prepare(std::string_view address, std::string_view host, NodeReport of_node);
+  // address, opens the socket, which this host's network keeps also where a plugin gives the tasks another, shares
+  // memory with the tasks, and sends hello. Once more in user_init, for datagrams that were lost, and for a Slurm whose
+  // init does not know the environment yet.
+  void say_hello(spank_t spank);
 
   // In a task, when task_init has run to its end: the last task of the node sends that all have. Allocates nothing.
-  static void pass_current_task(std::uint32_t task) noexcept;
   void pass_task(std::uint32_t task) const noexcept;
 
   // In user_init: this node will start no task. `why` comes without a full stop.
@@ -59,7 +55,6 @@ class NodeReports {
 
   std::string text_of(NodeReport::Kind kind, std::string_view reason = {}) const;
   void send_text(std::string_view text) const noexcept;
-  void share_memory();
   bool do_others_go_on(const Failure& failure);
 
   std::optional<FailureAddress> to_;

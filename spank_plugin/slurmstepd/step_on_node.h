@@ -7,12 +7,10 @@
 #include <variant>
 #include <vector>
 
-#include "core/plan/frameworks.h"
 #include "core/plan/step_plan.h"
 #include "core/plan/task_plan.h"
 #include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
-#include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"
 #include "spank_api.h"
 
@@ -20,10 +18,10 @@ namespace bootstrap {
 
 // What user_init did, once for the node; task_init acts on it in each task.
 struct LeftAlone {
-  std::vector<std::string> warnings = {};
+  std::string warning = {};
 };
-struct Refused {  // no task of this node starts
-  Error error;    // without a message: srun has printed why
+struct Refused {         // no task of this node starts
+  std::string why = {};  // empty: srun has printed it
 };
 struct Planned {
   StepFacts facts;
@@ -31,7 +29,7 @@ struct Planned {
   StepPlan plan;
   std::optional<PortFacts> ports;          // nothing: no port could be reserved
   std::vector<std::string> warnings = {};  // of this node, beside those of the plan
-  Status preload;                          // why libbootstrap.so is not added to LD_PRELOAD, where it was asked for
+  Result<std::string> preload = "";        // what LD_PRELOAD gets, or why it does not; empty: nothing was asked for
   GpuOrder gpu_order = {};                 // decided in task_post_fork
 };
 
@@ -43,8 +41,8 @@ class StepOnNode {
   // there may be no memory for one.
   static int user_init(spank_t spank);  // facts, plan, ports. Never fails: what went wrong waits for task_init
   static int task_init(spank_t spank);  // in the forked child, which finds out its GPUs and cores alone
-  // A hook before task_init failed: no task of this node starts, if the step is a normal one. user_knows: the message
-  // reached the user, and not the log of slurmd alone.
+  // A hook before task_init failed, or an option is lost: no task of this node starts, if the step is a normal one.
+  // user_knows: the message reached the user, and not the log of slurmd alone.
   static int fail_all_tasks(bool user_knows) noexcept;
   // task_init failed with an exception: the task ends where its step asked, and starts as without the plugin elsewhere.
   static int fail_task(spank_t spank) noexcept;
@@ -55,7 +53,7 @@ class StepOnNode {
  private:
   using Outcome = std::variant<LeftAlone, Refused, Planned>;
 
-  Outcome look_at_step(spank_t spank, std::optional<std::uint32_t> step);
+  Outcome look_at_step(spank_t spank);
   Outcome refuse_large_environment(spank_t spank);
   Outcome leave_alone(spank_t spank, const Environment& environment, const std::optional<Decision>& decision);
   Outcome set_up(spank_t spank, const Environment& environment, const StepId& id, const Decision& decision);
@@ -90,8 +88,5 @@ void take_heap_reserve();  // in init; nothing where memory is not locked, or ma
 // At the beginning of user_init and at its end: what it may use up, and what Slurm has left then.
 void release_heap_for_us() noexcept;
 void release_heap_for_slurm() noexcept;
-
-// Ends the child before the program starts; does not return; its type is that of a hook.
-int abort_task() noexcept;
 
 }  // namespace bootstrap

@@ -67,8 +67,7 @@ bool is_anothers(spank_t spank, const NodeGpus& gpus, const std::string& list) {
 }  // namespace
 
 Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings& settings, const Place& place) {
-  GpuVisibility visibility{try_devices(gpus.devices),
-                           task_variable(spank, std::string(gpus.kind().variable).c_str()).value_or("")};
+  GpuVisibility visibility{try_devices(gpus.devices), task_variable(spank, gpus.kind().variable).value_or("")};
   visibility.is_anothers_list = settings.gpu.source < Source::kEnvironment && is_anothers(spank, gpus, visibility.list);
   auto view = view_of(gpus, place.local_rank, visibility);
   if (!view.is_as_planned) return view;
@@ -76,7 +75,7 @@ Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings
   if (visibility.list == gpus.list.text() && !gpus.has_users_list()) return view;
   for (const auto& [name, value] : gpus.slurms) {
     const std::string variable(name);
-    if (task_variable(spank, variable.c_str()) == value) continue;
+    if (task_variable(spank, variable) == value) continue;
     auto set = set_task_variable(spank, variable, value);
     if (!set) return fail(set.error());
   }

@@ -1,24 +1,25 @@
-// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason.
+// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason. Where
+// a plugin before ours starts the program in its own task_init, a task has none of them. The child of a process with
+// threads may do little: to set variables, it opens, locks and looks up nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
+#include "core/hardware/gpu_list.h"
 #include "core/plan/explain.h"
-#include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
+#include "core/step/planned_variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"
 #include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
-#include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"
 #include "spank_api.h"
 
@@ -29,20 +30,24 @@ constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
 
 // What failed may have been an allocation, so this makes none.
 void report_earlier_failure(spank_t spank) noexcept {
-  constexpr const char* kSentence =
-      "cannot set up the tasks of %s, because the plugin failed there earlier; the log of slurmd has the reason";
-  const char* const named = std::getenv("SLURMD_NODENAME");
-  const char* const host = named == nullptr ? "a node" : named;
-  std::array<char, 512> text{};
-  (void)std::snprintf(text.data(), text.size(), kSentence, host);
+  const char* const host = std::getenv("SLURMD_NODENAME");
   const auto job = item(spank, S_JOB_ID);
   const auto step = item(spank, S_JOB_STEPID);
-  if (job && step) return slurm_error("bootstrap: StepId=%u.%u: %s", *job, *step, text.data());
-  slurm_error("bootstrap: %s", text.data());
+  char about[64] = "";
+  if (job && step) (void)std::snprintf(about, sizeof about, "StepId=%u.%u: ", *job, *step);
+  slurm_error(
+      "bootstrap: %scannot set up the tasks of %s, because the plugin failed there earlier; the log of slurmd has the "
+      "reason",
+      about, host == nullptr ? "a node" : host);
 }
 
-}  // namespace
+// Written or read by Slurm itself between user_init and task_init: a value of ours would be mistaken for its own.
+bool from_slurm(std::string_view name) {
+  return (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) ||
+         std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
+}
 
+// Ends the child before the program starts; does not return; its type is that of a hook.
 int abort_task() noexcept {
   // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
   // then: the sentence of the task that printed it. So all tasks wait for it to arrive. This is the child that was to
@@ -53,15 +58,17 @@ int abort_task() noexcept {
   ::_exit(1);
 }
 
+}  // namespace
+
 int StepOnNode::task_init(spank_t spank) {
   if (!is_broken_ && is_prepared_) {
     const int outcome = current().init_task(spank);
-    if (const auto task = current().started_task_) NodeReports::pass_current_task(*task);
+    if (const auto task = current().started_task_) NodeReports::current().pass_task(*task);
     return outcome;
   }
   if (!is_broken_) return kAccepted;
   // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
-  const auto decision = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  const auto decision = task_variable(spank, kDecisionVariable).value_or("");
   if (!has_asked_ && !asks_strongly(decision)) {
     if (is_prepared_) current().withdraw(spank);
     for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
@@ -80,7 +87,12 @@ int StepOnNode::fail_task(spank_t spank) noexcept {
 }
 
 void StepOnNode::withdraw(spank_t spank) const {
-  if (task_plan_) withdraw_task_environment(spank, *task_plan_);
+  if (!task_plan_) return;
+  for (const auto& variable : task_plan_->variables) {
+    if (variable.action == Action::kKept || from_slurm(variable.name)) continue;
+    unset_task_variable(spank, variable.name);
+    if (variable.is_users) (void)set_task_variable(spank, variable.name, variable.previous);
+  }
 }
 
 int StepOnNode::init_task(spank_t spank) {
@@ -89,7 +101,7 @@ int StepOnNode::init_task(spank_t spank) {
     if (started_task_ == task) return kAccepted;  // listed twice in plugstack.conf
     started_task_ = task;
     if (!is_reporter_ || task != 0U) return kAccepted;
-    for (const auto& warning : alone->warnings) log_warning(step_, warning);
+    if (!alone->warning.empty()) log_warning(step_, alone->warning);
     return kAccepted;
   }
   if (!task) return give_up(spank, cat({"Slurm did not provide the number of a task on ", own_host()}));
@@ -97,7 +109,7 @@ int StepOnNode::init_task(spank_t spank) {
   started_task_ = task;
   if (const auto* const refused = std::get_if<Refused>(&outcome_)) {
     // A plan fails on all nodes alike: one of them reports it.
-    if (!refused->error.message.empty() && is_reporter_ && *task == 0) log_error(step_, refused->error.message);
+    if (!refused->why.empty() && is_reporter_ && *task == 0) log_error(step_, refused->why);
     return abort_task();
   }
   const auto started = set_up_task(spank, std::get<Planned>(outcome_), *task);
@@ -129,7 +141,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
                                     const Place& place) {
   TaskFacts own{.local_task = task, .gpus = gpus, .ports = ports_of(planned, task)};
   if (gpus != nullptr && gpus->is_untouched) {
-    const auto list = task_variable(spank, std::string(gpus->kind().variable).c_str());
+    const auto list = task_variable(spank, gpus->kind().variable);
     // Where another plugin has changed the list of this task, its own GPU is not known.
     if (list && *list != gpus->list.text()) own.gpus = nullptr;
     own.view = view_of(*gpus, place.local_rank);
@@ -140,14 +152,17 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
   }
   // Only OMP_NUM_THREADS is made of these.
   if (planned.plan.frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {
-    const auto number = [&](const char* name) {
+    const auto number = [&](std::string_view name) {
       return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
     };
     own.cores = static_cast<std::uint32_t>(cores_of(0).count());
     own.cores_of_node = number("SLURM_CPUS_ON_NODE");
     own.cores_asked = number("SLURM_CPUS_PER_TASK");
   }
-  own.of_plugins = values_of_plugins(spank);
+  for_each_variable(spank, [&](std::string_view name, std::string_view value) {
+    const bool is_theirs = std::find(kLeftToPlugins.begin(), kLeftToPlugins.end(), name) != kLeftToPlugins.end();
+    if (is_theirs) own.of_plugins.emplace_back(name, value);
+  });
   return own;
 }
 
@@ -169,10 +184,55 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
   return tasks;
 }
 
+// Sets all variables of the task, in place of what another plugin has set since user_init (pyxis writes those of a
+// container's image). What the plan keeps stays as it is by now. `rank`: must be what Slurm gave the task.
+Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
+  // The environment of the task as it is now, for the names of the plan: all in one pass, since task_variable() makes
+  // one for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone:
+  // to look each of them up among the known variables took more than half of our own instructions in task_init.
+  std::vector<std::optional<std::string_view>> now(task.variables.size());
+  std::vector<const std::string*> to_remove;  // and not set anew
+  std::optional<std::string_view> named;
+  for_each_variable(spank, [&](std::string_view name, std::string_view value) {
+    if (name == "SLURM_PROCID") named = value;
+    bool is_planned = false;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      if (task.variables[i].name != name) continue;
+      now[i] = value;
+      is_planned = true;
+    }
+    for (const auto& removal : removals) {
+      if (!is_planned && removal == name) to_remove.push_back(&removal);
+    }
+  });
+  const auto expected = std::to_string(rank);
+  if (!named || *named != expected) {
+    return fail(ErrorCode::kDisagreement,
+                cat({"the plugin computed rank ", expected, " for a task, but its SLURM_PROCID is ",
+                     named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
+  }
+  // What user_init could not remove: a contained one may write into an environment of its own.
+  for (const auto* const name : to_remove) unset_task_variable(spank, *name);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto& variable = task.variables[i];
+    if (variable.action == Action::kKept || now[i] == variable.value) continue;
+    auto set = set_task_variable(spank, variable.name, variable.value);
+    if (!set) return set;
+  }
+  return {};
+}
+
+Status preload(spank_t spank, const Result<std::string>& library) {
+  if (!library) return fail(library.error());
+  const auto current = task_variable(spank, "LD_PRELOAD").value_or("");
+  const auto list = library->empty() ? current : append_preload(current, *library);
+  return list == current ? Status() : set_task_variable(spank, "LD_PRELOAD", list);
+}
+
 }  // namespace
 
 Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint32_t task) {
-  const auto& [facts, settings, plan, ports, node_warnings, preload_status, gpu_order] = planned;
+  const auto& [facts, settings, plan, ports, node_warnings, library, gpu_order] = planned;
   if (task >= facts.ranks_here.size()) {
     return fail(ErrorCode::kDisagreement, cat({"Slurm starts local task ", std::to_string(task), " on a node with ",
                                                counted(facts.ranks_here.size(), "task")}));
@@ -187,10 +247,8 @@ Status StepOnNode::set_up_task(spank_t spank, const Planned& planned, std::uint3
   auto warnings = node_warnings;
   auto set = set_task_environment(spank, *task_plan_, plan.removals, place.rank);
   if (!set) return set;
-  if (settings.preload.value) {
-    const auto preloaded = preload_status ? preload(spank, settings) : preload_status;
-    if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
-  }
+  const auto preloaded = preload(spank, library);
+  if (!preloaded && task == 0) log_warning(step_, preloaded.error().message);
   if (settings.cpu_near.value && own->gpus != nullptr && !own->gpus->is_untouched) {
     const auto bound = bind_near(*own->gpus, own->view);
     if (!bound) {

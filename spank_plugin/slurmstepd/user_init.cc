@@ -1,20 +1,23 @@
 // user_init, once for each node: what srun decided becomes the plan of the step on this node.
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "core/exchange/libpmi_release.h"
-#include "core/hardware/network.h"
 #include "core/plan/explain.h"
 #include "core/program/program.h"
 #include "core/settings/variables.h"
 #include "core/util/text.h"
+#include "probe/files.h"
 #include "probe/machine.h"
 #include "probe/own_process.h"
 #include "probe/read_gpus.h"
 #include "slurmstepd/node_reports.h"
 #include "slurmstepd/step_on_node.h"
-#include "slurmstepd/task_environment.h"
 #include "spank_api.h"
 #include "spank_options.h"
 
@@ -24,18 +27,11 @@ namespace {
 // Slurm goes through all of the environment for each variable that is set or removed.
 constexpr std::size_t kMostEntries = 16384;
 
-Result<std::uint32_t> require_item(spank_t spank, spank_item_t which, std::string_view name) {
-  const auto value = item(spank, which);
-  if (!value) return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", name}));
-  return *value;
-}
-
 // The id is the same in all components of a heterogeneous step: its job is that of the first one, SLURM_JOB_ID.
-Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
-  const auto job = require_item(spank, S_JOB_ID, "the job id");
-  if (!job) return fail(job.error());
-  const auto step = require_item(spank, S_JOB_STEPID, "the step id");
-  if (!step) return fail(step.error());
+std::optional<StepId> gather_step_id(spank_t spank, const Environment& environment) {
+  const auto job = item(spank, S_JOB_ID);
+  const auto step = item(spank, S_JOB_STEPID);
+  if (!job || !step) return std::nullopt;
   const auto named = environment.number("SLURM_JOB_ID");
   // The item is that of the batch step; in srun's steps it is 0, and the variable comes along from the batch script.
   const auto item_restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0);
@@ -45,17 +41,18 @@ Result<StepId> gather_step_id(spank_t spank, const Environment& environment) {
 
 // SPANK's items are preferred to the environment, which users can change; where both are there they must agree.
 Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, const StepId& id) {
-  const auto count = require_item(spank, S_JOB_LOCAL_TASK_COUNT, cat({"the number of tasks on ", own_host()}));
-  if (!count) return fail(count.error());
-
+  const auto cannot = [](std::string_view what) {
+    return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", what, " on ", own_host()}));
+  };
+  const auto count = item(spank, S_JOB_LOCAL_TASK_COUNT);
+  if (!count) return cannot("the number of tasks");
   LocalTasks local;
   local.component_job = item(spank, S_JOB_ID);
   local.component_size = item(spank, S_JOB_TOTAL_TASK_COUNT);
   local.host = own_host();
   for (std::uint32_t task = 0; task < *count; ++task) {
     const auto rank = item(spank, S_JOB_LOCAL_TO_GLOBAL_ID, task);
-    if (!rank)
-      return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide the ranks of the tasks on ", own_host()}));
+    if (!rank) return cannot("the ranks of the tasks");
     local.ranks.push_back(*rank);
   }
   auto facts = read_facts(environment, id, local);
@@ -64,16 +61,6 @@ Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, co
   facts->gpu_bind_option = gpu_bind_default_of(spank).option;
   facts->cores_of_node = item<std::uint16_t>(spank, S_JOB_NCPUS).value_or(0);
   return facts;
-}
-
-// In user_init this holds for all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Only
-// task_init replaces srun's placeholder in RANK: it stays where another plugin starts the program first.
-void unset_all(spank_t spank, const std::vector<std::string>& names, const Environment& environment,
-               bool keeps_placeholder) {
-  for (const auto& name : names) {
-    if (keeps_placeholder && name == "RANK" && environment.get(name) == kRankPlaceholder) continue;
-    unset_task_variable(spank, name);
-  }
 }
 
 // srun's default for this step alone would apply to the steps inside of it, too.
@@ -90,6 +77,29 @@ void take_back_launch_default(spank_t spank, const Environment& environment) {
   if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
 }
 
+// Here the files are the node's, whichever container a task is started in, and before or behind which plugin we stand.
+Result<std::string> find_preload(const Settings& settings) {
+  if (!settings.preload.value) return "";
+  const auto library = settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
+  const auto cannot = [&](std::string_view why) {
+    constexpr std::string_view kRemedy =
+        "; install libbootstrap.so there, or set preload_library= in plugstack.conf; the tasks start without it";
+    return fail(ErrorCode::kUnavailable, cat({setting_name(settings, "preload"), ": cannot preload ", library, " on ",
+                                              own_host(), ": ", why, kRemedy}));
+  };
+  // A file that is not there would make ld.so complain in every process of the task.
+  if (library.find_first_of(" :") != std::string::npos)
+    return cannot("LD_PRELOAD does not accept a path with a space or a colon");
+  if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
+  // A user who can change it would run code in the tasks of all users.
+  if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
+  // musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that
+  // it does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to
+  // musl's. More ".." than there are folders end at the root.
+  const bool has_folder = library.front() == '/' && may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK);
+  return cat({has_folder ? "/$LIB/../../../../../../../.." : "", library});
+}
+
 }  // namespace
 
 int StepOnNode::user_init(spank_t spank) {
@@ -99,36 +109,33 @@ int StepOnNode::user_init(spank_t spank) {
     is_broken_ = false;  // whatever broke is not needed here
     return kAccepted;
   }
-  // Slurm goes on with a step whose option was refused on the node.
-  is_broken_ = is_broken_ || has_lost_options();
-  if (is_broken_) return kAccepted;
+  if (is_broken_) return kAccepted;  // Slurm goes on, also with a step whose option was refused on the node
   is_prepared_ = true;
-  NodeReports::say_hello(spank);
+  NodeReports::current().say_hello(spank);
   auto& self = current();
-  self.outcome_ = self.look_at_step(spank, step);
+  self.outcome_ = self.look_at_step(spank);
   const auto* const refused = std::get_if<Refused>(&self.outcome_);
-  if (refused != nullptr && !refused->error.message.empty()) NodeReports::current().refuse(refused->error.message);
+  if (refused != nullptr && !refused->why.empty()) NodeReports::current().refuse(refused->why);
   return kAccepted;
 }
 
 StepOnNode::Outcome StepOnNode::refuse_large_environment(spank_t spank) {
   const auto sentence = cat({"the environment of the step has more than ", std::to_string(kMostEntries),
                              " variables; unset some of them, or use --bootstrap=off"});
-  const auto text = task_variable(spank, std::string(kDecisionVariable).c_str()).value_or("");
+  const auto text = task_variable(spank, kDecisionVariable).value_or("");
   const auto id = gather_step_id(spank, {});
   const auto decision = id ? read_decision(text, *id) : std::nullopt;
   step_ = id ? to_string(*id) : "";
   has_asked_ = asks_strongly(text);
-  if (has_asked_) return Refused{{ErrorCode::kLimit, cat({"cannot set up the step: ", sentence})}};
+  if (has_asked_) return Refused{cat({"cannot set up the step: ", sentence})};
   for (const auto name : kMessages) unset_task_variable(spank, std::string(name));
   unset_task_variable(spank, std::string(kLayoutVariable));
   if (!decision || decision->set_up == SetUp::kNothing) return LeftAlone{};
-  return LeftAlone{{cat({"NOT SET UP: ", sentence})}};
+  return LeftAlone{cat({"NOT SET UP: ", sentence})};
 }
 
 StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& environment,
                                             const std::optional<Decision>& decision) {
-  unset_all(spank, inherited_to_unset(environment), environment, has_asked_);
   if (has_asked_) return Refused{};
   const auto choice = user_choice({});
   // The library acts by itself where it is preloaded, and does not know srun's options.
@@ -139,14 +146,14 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
   if (asks_strongly(environment.get(kDecisionVariable).value_or(""), step_)) {
     has_asked_ = true;
     is_reporter_ = true;  // the first node may have srun's version
-    return Refused{{ErrorCode::kUnavailable,
-                    "cannot set up the step: srun has another version of the plugin than the nodes; install one "
-                    "version on all hosts, or use --bootstrap=off"}};
+    return Refused{
+        "cannot set up the step: srun has another version of the plugin than the nodes; install one version on all "
+        "hosts, or use --bootstrap=off"};
   }
   if (choice.asked == Asked::kUnasked || site_settings().when.value == When::kNever) return LeftAlone{};
   return LeftAlone{
-      {"NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
-       "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"}};
+      "NOT SET UP: no decision from srun arrived on the nodes; srun has another version of the plugin, or --export "
+      "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"};
 }
 
 // One line for a step, and one more where a node refuses it for a reason of its own.
@@ -154,14 +161,10 @@ void StepOnNode::log_decision(spank_t spank, const Environment& environment, con
                               const Outcome& outcome) const {
   if (!is_reporter_ || !(site_settings().log.value || decision.is_observed)) return;
   const auto* const refused = std::get_if<Refused>(&outcome);
-  const auto* const what = refused != nullptr                         ? "REFUSED"
-                           : std::holds_alternative<Planned>(outcome) ? "SET UP"
-                                                                      : "NOT SET UP";
-  auto why = decision.reason;
-  if (refused != nullptr && !refused->error.message.empty()) why = refused->error.message;
-  if (const auto* const alone = std::get_if<LeftAlone>(&outcome); alone != nullptr && !alone->warnings.empty()) {
-    why = alone->warnings.front();
-  }
+  const auto* const alone = std::get_if<LeftAlone>(&outcome);
+  const auto* const what = refused != nullptr ? "REFUSED" : alone != nullptr ? "NOT SET UP" : "SET UP";
+  const auto own = refused != nullptr ? refused->why : alone != nullptr ? alone->warning : "";
+  const auto& why = own.empty() ? decision.reason : own;
   const auto name_in = [&](const char* variable) {
     const auto name = environment.get(variable).value_or("");
     return is_host_name(name) ? name : "?";
@@ -177,7 +180,7 @@ void StepOnNode::log_decision(spank_t spank, const Environment& environment, con
                        " nodes=", count_of(S_JOB_NNODES), " reason: ", printable(why)}));
 }
 
-StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::uint32_t> step) {
+StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank) {
   is_reporter_ = item(spank, S_JOB_NODEID).value_or(0) == 0;
 
   const auto* const entries = job_environment(spank);
@@ -186,7 +189,7 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::u
   if (count > kMostEntries) return refuse_large_environment(spank);
   const auto environment = read_entries(entries, UnknownVariables::kSkip);
   const auto id = gather_step_id(spank, environment);
-  if (!step || entries == nullptr || !id) {
+  if (entries == nullptr || !id) {
     // Whether the step asked is not known here; each task finds out.
     log_info("Slurm did not provide the environment or the ids of a step; no variables are set");
     (void)fail_all_tasks(false);
@@ -199,6 +202,15 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank, std::optional<std::u
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
   const bool is_set_up = decision && decision->set_up != SetUp::kNothing;
   auto outcome = is_set_up ? set_up(spank, environment, *id, *decision) : leave_alone(spank, environment, decision);
+  // For all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Also what this step sets
+  // anew: a task in which our task_init does not run has nothing of an outer step.
+  const auto* const planned = std::get_if<Planned>(&outcome);
+  const bool is_for_agents = planned != nullptr && decision->set_up == SetUp::kTorchrun;
+  for (const auto& name : planned != nullptr ? planned->plan.removals : inherited_to_unset(environment)) {
+    // Only task_init replaces srun's placeholder: it stays where another plugin starts the program first.
+    if (has_asked_ && !is_for_agents && name == "RANK" && environment.get(name) == kRankPlaceholder) continue;
+    unset_task_variable(spank, name);
+  }
   if (decision) log_decision(spank, environment, *decision, outcome);
   return outcome;
 }
@@ -208,30 +220,26 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
   // srun sees kinds of GPUs only where the user named one, and has announced a world. Nodes with MIG have it alike.
   const auto list = read_gpu_list(environment);
   if (decision.asked == Asked::kUnasked && list && list->has_mig) {
-    unset_all(spank, inherited_to_unset(environment), environment, false);
-    return LeftAlone{{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"}};
+    return LeftAlone{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"};
   }
   auto collected = collect_settings(environment);
   take_endpoint(collected.settings, decision.endpoint);
   if (has_asked_ && collected.error) {
-    is_reporter_ = is_reporter_ || collected.is_sites;
-    return Refused{std::move(*collected.error)};
+    is_reporter_ = is_reporter_ || site_error();
+    return Refused{collected.error->message};
   }
   auto planned = plan_node(spank, environment, id, decision, collected.settings);
   if (planned) {
     if (collected.error) planned->warnings.push_back(collected.error->message);
-    // Also what this step sets anew: a task in which our task_init does not run has nothing of an outer step.
-    unset_all(spank, planned->plan.removals, environment, has_asked_ && decision.set_up != SetUp::kTorchrun);
     return std::move(*planned);
   }
   // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
   // wrong.
   const auto code = planned.error().code;
   is_reporter_ = is_reporter_ || code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
-  if (has_asked_) return Refused{std::move(planned.error())};
+  if (has_asked_) return Refused{planned.error().message};
   // The user did not ask for a step that ends.
-  unset_all(spank, inherited_to_unset(environment), environment, false);
-  return LeftAlone{{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})}};
+  return LeftAlone{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})};
 }
 
 Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environment, const StepId& id,
@@ -275,9 +283,8 @@ Result<Planned> StepOnNode::plan_node(spank_t spank, const Environment& environm
                   .plan = std::move(*plan),
                   .ports = std::move(ports),
                   .warnings = std::move(warnings),
-                  .preload = {}};
+                  .preload = find_preload(settings)};
   if (planned.plan.gpus) planned.gpu_order.prepare(*planned.plan.gpus);
-  if (settings.preload.value) planned.preload = check_preload(settings);
   return planned;
 }
 

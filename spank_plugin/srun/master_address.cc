@@ -2,10 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/master_address.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 
+#include "core/hardware/network.h"
 #include "core/plan/master_endpoint.h"
 #include "core/step/host_list.h"
 #include "srun/slurmctld_calls.h"
@@ -16,17 +22,39 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookUpTime{1000};  // for one name
 
+struct ResolvedName {
+  std::string address = {};  // the first that is no loopback address; empty: there is none
+  bool is_unknown = false;   // to the name server, or there is none
+  bool is_loopback = false;  // all its addresses are
+};
+
+ResolvedName look_up(const std::string& name) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found);
+  if (outcome != 0) {
+    return {.is_unknown = outcome == EAI_NONAME || outcome == EAI_NODATA || outcome == EAI_AGAIN};
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  for (; found != nullptr; found = found->ai_next) {
+    std::array<char, NI_MAXHOST> text;
+    const auto written =
+        ::getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+    const auto address = written == 0 ? parse_ip_address(text.data()) : std::nullopt;
+    if (address && !is_loopback(*address)) return {.address = text.data()};
+  }
+  return {.is_loopback = true};
+}
+
+// A name server that does not answer leaves all as they are.
 ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
   const auto own = std::min(deadline, std::chrono::steady_clock::now() + kLookUpTime);
-  return call_in_time<ResolvedName>(
-             "the look-up", [name] { return look_up(name); }, own)
-      .value_or(ResolvedName{});
+  return call_in_time([name] { return look_up(name); }, own).value_or(ResolvedName{});
 }
 
 std::string node_address_in_time(const std::string& node, Deadline deadline) {
-  return call_in_time<std::string>(
-             "the call of slurmctld", [node] { return ask_node_address(node); }, deadline)
-      .value_or("");
+  return call_in_time([node] { return ask_node_address(node); }, deadline).value_or("");
 }
 
 }  // namespace

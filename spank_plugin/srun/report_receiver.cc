@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
+#include "core/step/receipts.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 #include "probe/deadline.h"
@@ -56,10 +58,7 @@ void tell_supervisor(std::string_view text) {
 class ReportReceiver {
  public:
   ReportReceiver(ReportPolicy policy, ReportSocket socket)
-      : policy_(std::move(policy)),
-        socket_(std::move(socket)),
-        history_(policy_.tasks),
-        receipts_(policy_.components, policy_.times) {
+      : policy_(std::move(policy)), socket_(std::move(socket)), history_(policy_.tasks), receipts_(policy_.components) {
     if (policy_.is_refused) refuse_at_ = kTimeToRefuse;
   }
 
@@ -190,7 +189,7 @@ class ReportReceiver {
   // Silence never ends a step: a firewall, a Prolog and a slow node are silent, too.
   void act_on_receipts(bool is_last) {
     const auto started = started_tasks();
-    const auto has_started = [&](Rank rank) { return rank < started.size() && started[rank]; };
+    const auto has_started = [&](Rank rank) { return started && rank < started->size() && (*started)[rank]; };
     for (const auto& sentence : receipts_.look(now(), has_started, is_last)) log_warning(step(), sentence);
     if (const auto note = receipts_.note_silence(now()); !note.empty()) log_verbose(step(), note);
   }
@@ -198,7 +197,9 @@ class ReportReceiver {
   // A node without the plugin, or with another plugin that starts the program first, runs what was refused.
   void end_refused() {
     refuse_at_ = now() + kTimeToRefuse;
-    if (refusal_.empty() && !std::exchange(was_running_, has_started_tasks())) return;
+    const auto started = started_tasks();
+    const bool is_running = !started || std::find(started->begin(), started->end(), true) != started->end();
+    if (refusal_.empty() && !std::exchange(was_running_, is_running)) return;
     refuse_at_.reset();
     if (kill_at_ || is_reported_) return;
     log_error(step(),
@@ -209,7 +210,7 @@ class ReportReceiver {
   }
 
   void end_after_grace() {
-    log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(*policy_.grace),
+    log_error(step(), cat({history_.sentence(true), "; the plugin ends the step now, ", std::to_string(policy_.grace),
                            " s after the failure (--bootstrap-grace)"}));
     end_step();
   }
@@ -231,8 +232,8 @@ class ReportReceiver {
   }
 
   // Until something is done about the first failure.
-  Milliseconds patience() const { return ends_step() ? *policy_.grace * kSecond : kUnaskedWait; }
-  bool ends_step() const { return policy_.is_asked && policy_.grace; }
+  Milliseconds patience() const { return ends_step() ? policy_.grace * kSecond : kUnaskedWait; }
+  bool ends_step() const { return policy_.is_asked && policy_.grace != 0; }
 
   ReportPolicy policy_;
   ReportSocket socket_;
@@ -279,8 +280,7 @@ void find_supervisor() {
 
 void start_report_receiver(const ReportPolicy& policy) {
   // Of a single unasked task srun's own line is enough.
-  if (the_receiver != nullptr || policy.reports_for_itself || policy.jobs.empty()) return;
-  if (policy.tasks < 2 && !policy.is_asked) return;
+  if (the_receiver != nullptr || (policy.tasks < 2 && !policy.is_asked)) return;
   auto socket = ReportSocket::open();
   if (!socket.is_open()) return;
   std::size_t nodes = 0;

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-#include "core/step/receipts.h"
 #include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 
@@ -17,14 +15,12 @@ struct ReportPolicy {
   StepId id;
   std::vector<std::uint32_t> jobs;  // whose tasks these are: of a heterogeneous job, that of each component
   std::uint32_t tasks = 0;          // of the whole step
-  // A step that was asked for is ended: this many seconds after its first failure, unless --bootstrap-grace=off, and at
-  // once when a node could not set its tasks up. Any other is never ended.
+  // A step that was asked for is ended: `grace` seconds after its first failure, and at once when a node could not set
+  // its tasks up. Any other is never ended.
   bool is_asked = false;
   bool is_refused = false;                     // by srun: no task of it is to start
-  std::optional<std::uint32_t> grace;          // nothing: off
-  bool reports_for_itself = false;             // see core/step/failure.h: nothing is received
+  std::uint32_t grace = 0;                     // 0: --bootstrap-grace=off
   std::vector<ComponentText> components = {};  // which node has which tasks; empty: no node is expected to confirm them
-  ReceiptTimes times = {};
 };
 
 // In init, before the variable is removed: `slurm-bootstrap supervise`, if it has started this srun, gets the first

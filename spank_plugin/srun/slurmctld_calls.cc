@@ -37,21 +37,17 @@ struct WholeJob {
 
 static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 
-using GetSteps = decltype(&slurm_get_job_steps);
-
-// By its numbers up to Slurm 24.11, and by the id of a step in 26.05. slurmctld answers with all steps of the job that
-// it would show, and asks no other cluster.
+// slurmctld answers with all steps of the job that it would show, and asks no other cluster.
 constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
 
-[[maybe_unused]] int get_steps(int (*get)(time_t, std::uint32_t, std::uint32_t, job_step_info_response_msg_t**,
-                                          std::uint16_t),
-                               const slurm_step_id_t& id, job_step_info_response_msg_t** answer) {
-  return get(0, id.job_id, id.step_id, answer, kFlags);
-}
-
-[[maybe_unused]] int get_steps(int (*get)(slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t),
-                               slurm_step_id_t id, job_step_info_response_msg_t** answer) {
-  return get(&id, answer, kFlags);
+// By its numbers up to Slurm 24.11, and by the id of a step in 26.05.
+template <class Function>
+int get_steps(Function get, slurm_step_id_t id, job_step_info_response_msg_t** answer) {
+  if constexpr (std::is_invocable_v<Function, slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t>) {
+    return get(&id, answer, kFlags);
+  } else {
+    return get(0, id.job_id, id.step_id, answer, kFlags);
+  }
 }
 
 std::string text_of(const char* text) { return text == nullptr ? std::string() : text; }
@@ -135,7 +131,7 @@ std::chrono::seconds time_where_limited() {
 
 std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers, const SrunFacts& srun,
                                                 std::vector<ComponentText>& components) {
-  const auto get = slurm_function<GetSteps>("slurm_get_job_steps");
+  const auto get = slurm_function<decltype(&slurm_get_job_steps)>("slurm_get_job_steps");
   const auto free =
       slurm_function<decltype(&slurm_free_job_step_info_response_msg)>("slurm_free_job_step_info_response_msg");
   const auto id = step_id(numbers.job, NO_VAL, numbers.step);

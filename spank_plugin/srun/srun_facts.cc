@@ -1,23 +1,19 @@
-// What srun knows of its step without slurmctld: its own options, what the program is, and addresses of host names.
+// What srun knows of its step without slurmctld: its own options, what the program is, and which tasks run.
 // SPDX-License-Identifier: Apache-2.0
 #include "srun/srun_facts.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
 
-#include "core/hardware/network.h"
 #include "core/program/srun_arguments.h"
 #include "core/step/host_list.h"
 #include "core/step/rank_layout.h"
@@ -117,8 +113,7 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
   const bool has_folder = has_chdir(srun_options, environment);
-  auto found = call_in_time<Program>(
-      "reading the program",
+  auto found = call_in_time(
       [program, environment, has_folder, tasks = step.tasks, nodes = step.nodes,
        others = other_nodes(environment, srun_options, step.nodes), launchers = settings.launchers.value,
        trainers = settings.trainers.value] {
@@ -190,63 +185,32 @@ SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const
   return step;
 }
 
-ResolvedName look_up(const std::string& name) {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int outcome = ::getaddrinfo(name.c_str(), nullptr, &wanted, &found);
-  if (outcome != 0) {
-    return {.is_unknown = outcome == EAI_NONAME || outcome == EAI_NODATA || outcome == EAI_AGAIN};
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
-  for (; found != nullptr; found = found->ai_next) {
-    std::array<char, NI_MAXHOST> text;
-    const auto written =
-        ::getnameinfo(found->ai_addr, found->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-    const auto address = written == 0 ? parse_ip_address(text.data()) : std::nullopt;
-    if (address && !is_loopback(*address)) return {.address = text.data()};
-  }
-  return {.is_loopback = true};
-}
-
 namespace {
 
 // The table that srun shows debuggers (MPIR Process Acquisition Interface): a process id in place of 0 once the node
-// has answered. srun frees it at its end, so it is copied by the kernel, which answers with an error then.
+// has answered.
 struct MpirProcess {
   char* host;
   char* program;
   int process;
 };
 
-std::optional<std::vector<MpirProcess>> read_process_table() {
+}  // namespace
+
+std::optional<std::vector<bool>> started_tasks() {
   constexpr int kMost = static_cast<int>(kMaxRanks);
   const auto* const size = static_cast<const int*>(::dlsym(RTLD_DEFAULT, "MPIR_proctable_size"));
   auto* const* const table = static_cast<MpirProcess* const*>(::dlsym(RTLD_DEFAULT, "MPIR_proctable"));
   if (size == nullptr || table == nullptr) return std::nullopt;
-  std::vector<MpirProcess> processes;
-  if (*table == nullptr || *size <= 0 || *size > kMost) return processes;
-  processes.resize(static_cast<std::size_t>(*size));
+  std::vector<bool> started;
+  if (*table == nullptr || *size <= 0 || *size > kMost) return started;
+  std::vector<MpirProcess> processes(static_cast<std::size_t>(*size));
   const iovec to{processes.data(), processes.size() * sizeof(MpirProcess)};
   const iovec from{*table, to.iov_len};
-  const auto copied = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
-  if (copied != static_cast<ssize_t>(to.iov_len)) processes.clear();
-  return processes;
-}
-
-}  // namespace
-
-std::vector<bool> started_tasks() {
-  const auto processes = read_process_table();
-  std::vector<bool> started;
-  if (!processes) return started;
-  for (const auto& process : *processes) started.push_back(process.process != 0);
+  // srun frees the table at its end, so the kernel copies it, and returns an error then.
+  if (::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) != static_cast<ssize_t>(to.iov_len)) return started;
+  for (const auto& process : processes) started.push_back(process.process != 0);
   return started;
-}
-
-bool has_started_tasks() {
-  const auto started = started_tasks();
-  return !read_process_table() || std::find(started.begin(), started.end(), true) != started.end();
 }
 
 }  // namespace bootstrap

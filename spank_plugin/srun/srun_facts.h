@@ -1,10 +1,10 @@
-// What srun knows of its step without slurmctld: its own options, what the program is, and addresses of host names.
+// What srun knows of its step without slurmctld: its own options, what the program is, and which tasks run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,11 +17,13 @@
 
 namespace bootstrap {
 
-// Where no thread can start (a limit of processes or of memory), the caller does the work itself.
-template <class Value>
-Result<Value> call_in_time(std::string_view what, std::function<Result<Value>()> work, Deadline deadline) {
-  auto result = call_with_deadline<Value>(what, work, deadline);
-  return result || result.error().code != ErrorCode::kUnavailable ? std::move(result) : work();
+// Runs `work` in a thread that may be left behind, so it owns all that it uses. Nothing if it has not ended at the
+// deadline. Where no thread can start (a limit of processes or of memory), the caller does the work itself.
+template <class Work, class Value = std::invoke_result_t<Work>>
+std::optional<Value> call_in_time(Work work, Deadline deadline) {
+  auto result = call_with_deadline<Value>("the work", work, deadline);
+  if (result) return std::move(*result);
+  return result.error().code == ErrorCode::kUnavailable ? std::optional<Value>(work()) : std::nullopt;
 }
 
 // A ReadHead that opens executable regular files alone. srun runs as the user.
@@ -34,19 +36,7 @@ std::vector<std::string> own_command_line();
 SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const UserChoice& choice,
                             const Settings& settings, Deadline deadline);
 
-struct ResolvedName {
-  std::string address = {};  // the first that is no loopback address; empty: there is none
-  bool is_unknown = false;   // to the name server, or there is none
-  bool is_loopback = false;  // all its addresses are
-};
-
-// May take as long as the name servers do. A name server that does not answer leaves all as they are.
-ResolvedName look_up(const std::string& name);
-
-// By rank: whether its node has reported to srun that it started the task. Empty where srun does not show that.
-std::vector<bool> started_tasks();
-
-// Whether any task has started; true where srun does not show that.
-bool has_started_tasks();
+// By rank: whether its node has reported to srun that it started the task. Nothing where srun does not show that.
+std::optional<std::vector<bool>> started_tasks();
 
 }  // namespace bootstrap

@@ -25,7 +25,6 @@
 #include "core/util/text.h"
 #include "probe/deadline.h"
 #include "probe/secrets.h"
-#include "slurmstepd/step_on_node.h"
 #include "spank_api.h"
 #include "spank_options.h"
 #include "srun/master_address.h"
@@ -149,26 +148,19 @@ std::optional<StepNumbers> read_numbers(spank_t spank, const Environment& enviro
                      .tasks = tasks};
 }
 
-// What the calls need. They run in a thread that may be left behind, so it owns all of this.
-struct Questions {
-  StepNumbers numbers;
-  bool needs_record = false;  // what the step asked for
-  SrunFacts srun;
-};
-
 struct Answers {
   std::optional<SlurmctldAnswers> record;
   std::vector<ComponentText> components;
   FoundAddresses addresses;
 };
 
-Answers ask(const Questions& questions) {
-  const auto& numbers = questions.numbers;
+// `needs_record`: what the step asked for.
+Answers ask(const StepNumbers& numbers, const SrunFacts& step, bool needs_record) {
   Answers answers;
-  if (questions.needs_record) {
-    answers.record = ask_step_record(numbers, questions.srun, answers.components);
+  if (needs_record) {
+    answers.record = ask_step_record(numbers, step, answers.components);
     if (!answers.record) return answers;
-    if (needs_job_nodes(answers.record->request, questions.srun.nodes)) {
+    if (needs_job_nodes(answers.record->request, step.nodes)) {
       answers.record->request.job_nodes = ask_job_nodes(numbers.job);
     }
   }
@@ -177,11 +169,12 @@ Answers ask(const Questions& questions) {
 }
 
 // The time for which slurmctld may make srun wait is no part of `deadline`.
-Result<Answers> ask_in_time(const Questions& questions, Deadline& deadline) {
+std::optional<Answers> ask_in_time(const StepNumbers& numbers, const SrunFacts& step, bool needs_record,
+                                   Deadline& deadline) {
   const auto begin = std::chrono::steady_clock::now();
   const auto limited = time_where_limited();
-  auto got = call_in_time<Answers>(
-      "the calls of slurmctld", [questions] { return ask(questions); }, std::max(deadline, begin + limited));
+  auto got = call_in_time([numbers, step, needs_record] { return ask(numbers, step, needs_record); },
+                          std::max(deadline, begin + limited));
   if (limited.count() != 0) deadline += std::chrono::steady_clock::now() - begin;
   return got;
 }
@@ -204,13 +197,8 @@ void hand_over(const StepNumbers& numbers, Decision decision, const PortRange& r
   decision.salt = salt_of_step(numbers.id(), range, random_bits().value_or(0));
   decision.unusable_master = answers.addresses.unusable_master;
   set_variable(kDecisionVariable, write_decision(numbers.id(), decision));
-  if (decision.set_up == SetUp::kNothing) return;
-  if (answers.components.empty()) {
-    if (numbers.is_pending()) return;
-    // The nodes report it if it matters.
-    log_debug(to_string(numbers.id()), "slurmctld did not provide the layout of ranks");
-    return;
-  }
+  // The nodes report a missing layout if it matters.
+  if (decision.set_up == SetUp::kNothing || answers.components.empty()) return;
   const auto text = write_layout(numbers.leader, numbers.step, answers.components, answers.addresses.meeting);
   if (text) set_variable(kLayoutVariable, *text);
   if (!text) log_error(to_string(numbers.id()), text.error().message);
@@ -231,7 +219,7 @@ std::optional<Activation> decide_early(const StepNumbers& numbers, const UserCho
   return activation;
 }
 
-Activation decide_by_answers(const Result<Answers>& answers, const UserChoice& choice, const Settings& settings,
+Activation decide_by_answers(const std::optional<Answers>& answers, const UserChoice& choice, const Settings& settings,
                              const SrunFacts& step) {
   if (!answers) {
     const bool is_limited = time_where_limited().count() != 0;
@@ -255,7 +243,7 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
   if (early && (early->decision.set_up == SetUp::kNothing || numbers.is_pending())) return std::move(*early);
   const bool is_late = std::chrono::steady_clock::now() >= deadline;
   if (!early && is_late) return decide_without_answers(choice, step.program.reason);
-  auto got = ask_in_time({.numbers = numbers, .needs_record = !early, .srun = step}, deadline);
+  auto got = ask_in_time(numbers, step, !early, deadline);
   auto activation = early ? std::move(*early) : decide_by_answers(got, choice, settings, step);
   if (got) answers = std::move(*got);
   // After the decision: a step that is left alone does not wait for a name server.
@@ -268,20 +256,18 @@ Activation decide(const StepNumbers& numbers, const Environment& environment, co
 }
 
 void receive_reports(const StepNumbers& numbers, const Decision& decision, const Settings& settings,
-                     const std::vector<std::string>& command, const std::vector<ComponentText>& components) {
-  ReportPolicy policy;
-  policy.id = numbers.id();
-  policy.tasks = numbers.tasks;
-  policy.jobs = {numbers.job};
+                     const std::vector<ComponentText>& components) {
+  const bool is_refused = decision.set_up == SetUp::kNothing;
+  ReportPolicy policy{.id = numbers.id(),
+                      .jobs = {numbers.job},
+                      .tasks = numbers.tasks,
+                      .is_asked = decision.asked == Asked::kStrongly,
+                      .is_refused = is_refused,
+                      .grace = settings.grace.value,
+                      .components = is_refused ? std::vector<ComponentText>() : components};
   for (const auto& component : components) {
-    const bool is_known = std::find(policy.jobs.begin(), policy.jobs.end(), component.job) != policy.jobs.end();
-    if (!is_known) policy.jobs.push_back(component.job);
+    if (component.job != policy.jobs.back()) policy.jobs.push_back(component.job);
   }
-  policy.is_asked = decision.asked == Asked::kStrongly;
-  policy.is_refused = decision.set_up == SetUp::kNothing;
-  if (!policy.is_refused) policy.components = components;
-  if (settings.grace.value != 0) policy.grace = settings.grace.value;
-  policy.reports_for_itself = reports_for_itself(command);
   start_report_receiver(policy);
 }
 
@@ -308,6 +294,24 @@ void report_decision(const StepId& id, const Environment& environment, const Act
   }
 }
 
+// What else the user reads about the step.
+void report_step(const StepNumbers& numbers, const Decision& decision, const Settings& settings, const SrunFacts& facts,
+                 const Answers& answers) {
+  const auto step = to_string(numbers.id());
+  const bool is_announced = decision.set_up != SetUp::kNothing && decision.asked == Asked::kUnasked &&
+                            numbers.tasks > 1 && settings.announce.value && !settings.explain.value;
+  if (is_announced && !answers.components.empty()) {
+    log_info(step, announcement(decision, numbers.tasks, answers.components.front().nodes,
+                                host_of_first_rank(answers.components)));
+  }
+  for (const auto& warning : program_warnings(decision, facts)) log_warning(step, warning);
+  const auto& unusable = answers.addresses.unusable_option;
+  if (unusable.empty()) return;
+  log_warning(step, cat({setting_text(settings, "master_addr"), ": ", unusable,
+                         " does not resolve where srun runs; ranks that cannot resolve it find no rank 0: use another "
+                         "name"}));
+}
+
 }  // namespace
 
 void end_of_options(spank_t spank) {
@@ -330,35 +334,24 @@ int decide_step(spank_t spank) {
   const auto bound = binding_to_keep(environment, own_command_line());
   if (!bound.empty()) set_variable(kCpuBindVariable, cat({to_string(numbers->id()), " ", bound}));
   const auto choice = user_choice(environment);
-  const auto collected = collect_settings(environment);
+  const auto settings = collect_settings(environment).settings;
   Answers answers;
   const auto deadline = std::chrono::steady_clock::now() + kDecisionTime;
-  const auto step = gather_srun_facts(spank, environment, choice, collected.settings, deadline);
-  auto activation = decide(*numbers, environment, choice, collected.settings, step, deadline, answers);
-  activation.decision.is_verbose = step.is_verbose;
-  activation.decision.endpoint = write_endpoint(collected.settings);
-  report_decision(numbers->id(), environment, activation, collected.settings);
-  const auto& decision = activation.decision;
+  const auto facts = gather_srun_facts(spank, environment, choice, settings, deadline);
+  auto activation = decide(*numbers, environment, choice, settings, facts, deadline, answers);
+  auto& decision = activation.decision;
+  decision.is_verbose = facts.is_verbose;
+  decision.endpoint = write_endpoint(settings);
+  report_decision(numbers->id(), environment, activation, settings);
+  report_step(*numbers, decision, settings, facts, answers);
   // The nodes see our option, and need to know that srun ignored it and did not lose it.
-  const bool is_passed_on = decision.is_observed || has_options() || collected.settings.log.value;
+  const bool is_passed_on = decision.is_observed || has_options() || settings.log.value;
   const bool is_set_up = decision.set_up != SetUp::kNothing;
-  const bool is_announced = is_set_up && decision.asked == Asked::kUnasked && numbers->tasks > 1 &&
-                            collected.settings.announce.value && !collected.settings.explain.value;
-  if (is_announced && !answers.components.empty()) {
-    log_info(to_string(numbers->id()), announcement(decision, numbers->tasks, answers.components.front().nodes,
-                                                    host_of_first_rank(answers.components)));
-  }
-  for (const auto& warning : program_warnings(decision, step)) log_warning(to_string(numbers->id()), warning);
-  if (const auto& name = answers.addresses.unusable_option; !name.empty()) {
-    log_warning(to_string(numbers->id()),
-                cat({setting_text(collected.settings, "master_addr"), ": ", name,
-                     " does not resolve where srun runs; ranks that cannot resolve it find no "
-                     "rank 0: use another name"}));
-  }
-  if (is_set_up || is_passed_on) hand_over(*numbers, decision, collected.settings.port_range.value, answers);
-  if (decision.asked == Asked::kStrongly) put_placeholder_into_rank(environment);
-  if (!numbers->is_pending() && (is_set_up || decision.asked == Asked::kStrongly)) {
-    receive_reports(*numbers, decision, collected.settings, job_command(spank), answers.components);
+  const bool has_asked = decision.asked == Asked::kStrongly;
+  if (is_set_up || is_passed_on) hand_over(*numbers, decision, settings.port_range.value, answers);
+  if (has_asked) put_placeholder_into_rank(environment);
+  if ((is_set_up || has_asked) && !numbers->is_pending() && !reports_for_itself(job_command(spank))) {
+    receive_reports(*numbers, decision, settings, answers.components);
   }
   if (!is_set_up) {
     unset_variable(kUsersBindVariable);

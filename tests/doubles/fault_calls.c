@@ -167,8 +167,6 @@ void* realloc(void* old, size_t size) {
   return __libc_realloc(old, size);
 }
 
-FAULT(spank_err_t, spank_getenv, (spank_t spank, const char* name, char* text, int size), (spank, name, text, size),
-      return ESPANK_ERROR)
 FAULT(spank_err_t, spank_setenv, (spank_t spank, const char* name, const char* text, int over),
       (spank, name, text, over), return ESPANK_ERROR)
 FAULT(spank_err_t, spank_unsetenv, (spank_t spank, const char* name), (spank, name), return ESPANK_ERROR)

@@ -214,7 +214,7 @@ TEST(PreloadRank, BelongsToTheStepByItsAncestors) {
       {"its own parent", {{kSelf, kSelf, "loop"}}, false, 1},
   };
   for (const char* const title :
-       {"[12.batch]", "[12.extern]", "[12.interactive]", "[12.1]", "[11.0]", "[13.0]", "[120.0]"}) {
+       {"[12.batch]", "[12.extern]", "[12.interactive]", "[12.1]", "[11.0]", "[13.0]", "[120.0]", "[12:0]"}) {
     rows.push_back({title, {batch, stepd(title)}, false});
   }
   const std::vector<Process> in_container = {{kSelf, 1, "python3"}, {1, 0, "init"}};

@@ -3,7 +3,7 @@
 from built_files import LIBRARY, inside
 from harness import Cluster
 
-# Before the library's path, so that the loader of another libc does not find it (spank_plugin/slurmstepd/task_environment).
+# Before the library's path, so that the loader of another libc does not find it (spank_plugin/slurmstepd/user_init).
 FOR_GLIBC = "/$LIB/../../../../../../../.."
 
 
