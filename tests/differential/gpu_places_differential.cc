@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "core/hardware/near_cores.h"
@@ -219,11 +221,16 @@ TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
       for (const auto& group : groups_of_gpus(node.gpus, tasks)) request.places.push_back(place_of(group));
       std::string expected, found;
       for (const auto& task : find_near_cores(request, node.package_list())) expected += task.cpus.to_list() + "\n";
-      const auto rows = output_of(cat({NEAR_PROGRAM, " rows e ", file, " ", std::to_string(tasks)}));
-      for (const auto row : split(rows, '\n')) {
-        if (const auto read = read_record<NearRow>(row)) found += read->cores + "\n";
+      const auto table = output_of(cat({NEAR_PROGRAM, " table e ", file, " ", std::to_string(tasks)}));
+      std::map<std::size_t, std::string> cores;  // by rank: the table begins with the rank that is farthest
+      for (std::istringstream lines(table); std::getline(lines, found);) {
+        std::size_t rank = 0;
+        std::string second;
+        if (std::istringstream(found) >> rank >> second && second != "of") cores[rank] = second;
       }
-      EXPECT_EQ(found, expected) << name << " " << tasks << rows;
+      found.clear();
+      for (const auto& [rank, list] : cores) found += list + "\n";
+      EXPECT_EQ(found, expected) << name << " " << tasks << table;
     }
   }
 }

@@ -222,8 +222,8 @@ void add_plugin(CheckReport& report, const LocalPlugin& found) {
 void add_library(CheckReport& report) {
   void* const library = ::dlopen("libbootstrap.so.0", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return;
-  int (*version)() = nullptr;  // 10203 is "1.2.3", as in NCCL
-  if (find_symbol(library, "bootstrap_version", version)) report.library = nccl::version_text(version());
+  const auto version = reinterpret_cast<int (*)()>(::dlsym(library, "bootstrap_version"));
+  if (version != nullptr) report.library = nccl::version_text(version());  // 10203 is "1.2.3", as in NCCL
 }
 
 // They run while this process looks at other things.
