@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "core/plan/frameworks.h"
-#include "core/plan/step_plan.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan.h"
 #include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
 #include "slurmstepd/task_environment.h"

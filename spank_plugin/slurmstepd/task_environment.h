@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/task_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/settings.h"
 #include "core/util/result.h"
 #include "spank_api.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/hardware/network.h"
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/step/host_list.h"
 #include "core/util/text.h"
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/step_plan.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"

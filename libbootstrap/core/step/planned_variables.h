@@ -71,8 +71,12 @@ void add_exports(std::vector<PlannedVariable>& variables);
 // In a task that is set up already, the values that it was given are the plan's: slurmstepd knew more than a task does.
 class VariableList {
  public:
-  explicit VariableList(const StepFacts& facts)
-      : facts_(facts), record_(facts.environment), is_set_up_(record_.step_tag() == step_tag(facts.id)) {}
+  // Appends to `variables`.
+  VariableList(const StepFacts& facts, std::vector<PlannedVariable>& variables)
+      : facts_(facts),
+        record_(facts.environment),
+        is_set_up_(record_.step_tag() == step_tag(facts.id)),
+        variables_(variables) {}
 
   // The same value for all tasks. `is_asked`: the user asked for it by an option of ours, which wins over a variable.
   void common(std::string_view name, std::string value, std::string from, bool is_asked = false);
@@ -90,8 +94,6 @@ class VariableList {
   void own(std::string_view name, std::string value, std::string from, bool is_of_task = false,
            std::optional<Framework> framework = {});
 
-  void copy(const PlannedVariable& variable) { variables_.push_back(variable); }
-
   // Further variables that this task was given when it started.
   void add_recorded();
 
@@ -107,8 +109,6 @@ class VariableList {
   // The user's value of the last one added cannot be right, and is replaced.
   void replace_users(std::string why);
 
-  std::vector<PlannedVariable> take() && { return std::move(variables_); }
-
  private:
   void add(PlannedVariable variable, bool is_asked);
   void push(PlannedVariable variable);
@@ -117,7 +117,7 @@ class VariableList {
   const StepFacts& facts_;
   ExportRecord record_;
   bool is_set_up_;
-  std::vector<PlannedVariable> variables_;
+  std::vector<PlannedVariable>& variables_;
 };
 
 // Returns `current` with `library` as its last entry: the runtimes of sanitizers must come first. Unchanged if it, or

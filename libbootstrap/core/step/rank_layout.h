@@ -55,17 +55,6 @@ struct Place {
   std::uint32_t cross_size = 0;  // number of such nodes
 };
 
-// The place of a task that passes for a node of its own, since its own GPU is its device 0. `size`: of the step.
-inline Place alone_place(Place place, std::uint32_t size) {
-  return {.rank = place.rank,
-          .node = place.node,
-          .local_rank = 0,
-          .local_size = 1,
-          .node_rank = place.rank,
-          .cross_rank = place.rank,
-          .cross_size = size};
-}
-
 // "Slurm spreads the 4 tasks unevenly (1 to 3 on a node)".
 std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_t most);
 
