@@ -9,7 +9,6 @@
 
 #include "core/plan/frameworks.h"
 #include "core/plan/plan.h"
-#include "core/step/srun_messages.h"
 #include "probe/port_reservation.h"
 #include "slurmstepd/task_environment.h"
 #include "slurmstepd/task_gpus.h"

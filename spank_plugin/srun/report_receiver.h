@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/step/rank_layout.h"
 #include "core/step/receipts.h"
-#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 
 namespace bootstrap {

@@ -6,7 +6,7 @@
 
 #include "core/plan/plan.h"
 #include "core/settings/variables.h"
-#include "core/step/srun_messages.h"
+#include "core/step/step_facts.h"
 #include "plan_values.h"
 
 namespace bootstrap {

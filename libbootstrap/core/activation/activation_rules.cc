@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/settings/variables.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 

@@ -9,7 +9,6 @@
 #include "core/plan/node_gpus.h"
 #include "core/program/program_names.h"
 #include "core/settings/variables.h"
-#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 

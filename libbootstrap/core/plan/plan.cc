@@ -8,7 +8,6 @@
 #include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
-#include "core/step/srun_messages.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -146,7 +146,7 @@ Result<Settings> read_settings(std::string_view text) {
   Settings settings;
   if (text.empty()) return settings;
   for (const auto item : split(text, ' ')) {
-    if (item.starts_with("set_up:") || item.starts_with("set_by:")) continue;  // see core/step/srun_messages.h
+    if (item.starts_with("set_up:") || item.starts_with("set_by:")) continue;  // see core/step/step_facts.h
     const auto colon = item.find(':');
     const auto equals = item.find('=');
     const auto* const source = std::find(kSources.begin() + 1, kSources.end(), item.substr(0, colon));

@@ -1,10 +1,15 @@
-// Which rank runs on which host, the local, node and cross ranks that follow from it, and how messages name ranks.
+// Which rank runs on which host, the local, node and cross ranks that follow from it, how messages name ranks, and the
+// text in which srun hands the layout to the nodes.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/rank_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
+#include "core/hardware/network.h"
+#include "core/settings/settings.h"
+#include "core/settings/variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
@@ -77,7 +82,7 @@ std::vector<NodeIndex> deal_plane(const std::vector<std::uint32_t>& tasks_per_no
   return nodes;
 }
 
-Status Layout::add_component(LayoutComponent& component,
+Status Layout::add_component(const LayoutComponent& component,
                              std::unordered_map<std::string_view, std::uint32_t>& node_of_host) {
   const auto count = component.nodes.size();
   if (count != component.tasks_per_node.size()) {
@@ -91,11 +96,11 @@ Status Layout::add_component(LayoutComponent& component,
   }
   std::vector<std::uint32_t> node_here;  // place in hosts_ of each node of the component
   node_here.reserve(count);
-  for (auto& host : component.nodes) {
+  for (const auto& host : component.nodes) {
     auto entry = node_of_host.find(host);
     if (entry == node_of_host.end()) {
       const auto next = static_cast<std::uint32_t>(hosts_.size());
-      entry = node_of_host.emplace(hosts_.emplace_back(std::move(host)), next).first;
+      entry = node_of_host.emplace(hosts_.emplace_back(host), next).first;
     }
     node_here.push_back(entry->second);
   }
@@ -137,14 +142,14 @@ void Layout::number_nodes() {
   }
 }
 
-Result<Layout> Layout::make(std::vector<LayoutComponent> components) {
+Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
   Layout layout;
   std::size_t nodes = 0;
   for (const auto& component : components) nodes += component.nodes.size();
   layout.hosts_.reserve(std::min(nodes, kMaxNodes));  // the names stay where they are
   std::unordered_map<std::string_view, std::uint32_t> node_of_host;
   node_of_host.reserve(std::min(nodes, kMaxNodes));
-  for (auto& component : components) {
+  for (const auto& component : components) {
     const auto added = layout.add_component(component, node_of_host);
     if (!added) return fail(added.error());
   }
@@ -224,6 +229,158 @@ std::string name_ranks(const Layout& layout, const std::vector<Rank>& ranks) {
 
 std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks) {
   return cat({"missing: ", name_ranks(layout, ranks)});
+}
+
+namespace {
+
+// "12.0/", in front of a layout.
+std::string owner_of_layout(std::uint32_t job, std::uint32_t step) {
+  return cat({std::to_string(job), ".", std::to_string(step), "/"});
+}
+
+// "2,4x3" for 2, 4, 4, 4.
+std::string write_runs(const std::vector<std::uint32_t>& values) {
+  std::string text;
+  for (std::size_t start = 0; start < values.size();) {
+    auto end = start + 1;
+    while (end < values.size() && values[end] == values[start]) ++end;
+    text += cat({start == 0 ? "" : ",", std::to_string(values[start])});
+    if (end - start > 1) text += cat({"x", std::to_string(end - start)});
+    start = end;
+  }
+  return text;
+}
+
+// A plane size can only be the length of the first run.
+std::string write_map(const ComponentText& component) {
+  const auto& map = component.node_of_rank;
+  if (map == deal_block(component.tasks_per_node)) return "block";
+  if (map == deal_cyclic(component.tasks_per_node)) return "cyclic";
+  std::uint32_t plane = 1;
+  while (plane < map.size() && map[plane] == map[0]) ++plane;
+  if (map == deal_plane(component.tasks_per_node, plane)) return cat({"plane:", std::to_string(plane)});
+  return cat({"map:", write_runs(map)});
+}
+
+std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std::vector<std::uint32_t>& counts) {
+  if (text == "block") return deal_block(counts);
+  if (text == "cyclic") return deal_cyclic(counts);
+  if (text.starts_with("plane:")) {
+    const auto plane = parse_unsigned<std::uint32_t>(text.substr(6), kMaxRanks);
+    if (!plane || *plane == 0) return std::nullopt;
+    return deal_plane(counts, *plane);
+  }
+  if (!text.starts_with("map:")) return std::nullopt;
+  auto map = read_runs(text.substr(4), "x", "", total(counts));
+  if (!map) return std::nullopt;
+  std::vector<std::uint32_t> seen(counts.size());
+  for (const auto node : *map) {
+    if (node >= seen.size()) return std::nullopt;
+    ++seen[node];
+  }
+  if (seen != counts) return std::nullopt;
+  return map;
+}
+
+Error unreadable(std::string_view text) {
+  return {ErrorCode::kInvalid,
+          cat({"cannot read ", kLayoutVariable, "=", quote(text), ": another version wrote it, or it was changed"})};
+}
+
+Error too_large(std::string_view text) {
+  return {ErrorCode::kLimit, cat({"cannot read ", kLayoutVariable, "=", quote(text),
+                                  ": it has more tasks or nodes than a step can have"})};
+}
+
+// "44;n[1-2];2x2;block": the job id, nodes, counts and map of one component. Reads all but the map.
+Result<LayoutComponent> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
+  const auto job = parse_unsigned<std::uint32_t>(fields[0]).value_or(0);
+  if (job == 0) return fail(unreadable(whole));
+  auto counts = read_runs(fields[2], "x", "", kMaxNodes);
+  // A node without a task is no node of the step.
+  if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return fail(unreadable(whole));
+  auto nodes = parse_host_list(fields[1], counts->size());
+  if (!nodes) return fail(nodes.error());
+  if (counts->size() != nodes->size()) return fail(unreadable(whole));
+  return LayoutComponent{std::move(*nodes), std::move(*counts), {}, job};
+}
+
+std::string write_meeting(const MeetingAddresses& meeting) {
+  auto text = cat({"@", meeting.ours, ",", meeting.users, ",", meeting.of_node});
+  while (text.ends_with(',')) text.pop_back();
+  return text == "@" ? std::string() : text;
+}
+
+std::optional<MeetingAddresses> read_meeting(std::string_view text) {
+  const auto fields = split(text, ',');
+  MeetingAddresses meeting;
+  const std::array into{&meeting.ours, &meeting.users, &meeting.of_node};
+  if (fields.size() > into.size()) return std::nullopt;
+  for (std::size_t i = 0; i < fields.size(); ++i) *into[i] = fields[i];
+  const auto is_wrong = [](const std::string& address) { return !address.empty() && !parse_ip_address(address); };
+  if (is_wrong(meeting.ours) || is_wrong(meeting.users)) return std::nullopt;
+  if (!meeting.of_node.empty() && !is_host_name(meeting.of_node)) return std::nullopt;
+  return meeting;
+}
+
+}  // namespace
+
+Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
+                                 const MeetingAddresses& meeting) {
+  auto text = owner_of_layout(job, step);
+  for (const auto& component : components) {
+    if (components.size() > 1) {
+      if (&component != &components.front()) text += '/';
+      text +=
+          cat({std::to_string(component.job), ";", component.nodes, ";", write_runs(component.tasks_per_node), ";"});
+    }
+    text += write_map(component);
+  }
+  text += write_meeting(meeting);
+  if (text.size() > kMaxLayoutText) {
+    return fail(ErrorCode::kLimit, cat({"the rank order of this step takes ", std::to_string(text.size()),
+                                        " bytes to describe, more than the ", std::to_string(kMaxLayoutText),
+                                        " that fit in an environment variable; use --distribution=block or cyclic"}));
+  }
+  return text;
+}
+
+bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step) {
+  return text.starts_with(owner_of_layout(job, step));
+}
+
+Result<LayoutText> read_layout(std::string_view text, const LayoutComponent& whole, std::size_t max_ranks) {
+  if (text.size() > kMaxLayoutText) return fail(too_large(text));
+  const auto body = text.substr(text.find('/') + 1);  // npos + 1 is 0
+  const auto at = body.find('@');
+  LayoutText layout;
+  if (at != std::string_view::npos) {
+    auto meeting = read_meeting(body.substr(at + 1));
+    if (!meeting) return fail(unreadable(text));
+    layout.meeting = std::move(*meeting);
+  }
+  const auto parts = split(body.substr(0, at), '/');
+  if (parts.size() > kMaxComponents) return fail(too_large(text));
+  std::size_t node_count = 0;
+  std::size_t name_bytes = 0;
+  std::size_t rank_count = 0;
+  for (const auto part : parts) {
+    const auto fields = split(part, ';');
+    const bool is_whole = parts.size() == 1 && fields.size() == 1;
+    if (!is_whole && fields.size() != 4) return fail(unreadable(text));
+    auto own = is_whole ? Result<LayoutComponent>(whole) : read_fields(fields, text);
+    if (!own) return fail(own.error());
+    node_count += own->nodes.size();
+    rank_count += total(own->tasks_per_node);
+    for (const auto& node : own->nodes) name_bytes += node.size();
+    const auto most_nodes = is_whole ? kMaxNodes : kMaxNodesOfStep;
+    if (node_count > most_nodes || rank_count > max_ranks || name_bytes > kMaxNameBytes) return fail(too_large(text));
+    auto map = read_map(fields.back(), own->tasks_per_node);
+    if (!map) return fail(unreadable(text));
+    own->node_of_rank = std::move(*map);
+    layout.components.push_back(std::move(*own));
+  }
+  return layout;
 }
 
 }  // namespace bootstrap

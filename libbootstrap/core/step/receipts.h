@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/step/rank_layout.h"
-#include "core/step/srun_messages.h"
 
 namespace bootstrap {
 
