@@ -14,7 +14,6 @@
 
 #include "core/plan/master_endpoint.h"
 #include "core/plan/node_gpus.h"
-#include "core/plan/reserved_ports.h"
 #include "core/settings/settings.h"
 #include "core/step/planned_variables.h"
 #include "core/step/step_facts.h"

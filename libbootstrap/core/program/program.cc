@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/program/closed_environment.h"
 #include "core/program/program_names.h"
 #include "core/program/torchrun_options.h"
 #include "core/util/text.h"
