@@ -1,6 +1,6 @@
 // StepFacts from environments: right, or an error that names what is wrong. Ranks that mpirun started: their ids and
-// values, and the variables of the step around them, which are not theirs. srun's decision, which is read back the
-// same. SPDX-License-Identifier: Apache-2.0
+// values, and the variables of the step around them, which are not theirs. srun's decision is read as it was written.
+// SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
 #include <gtest/gtest.h>

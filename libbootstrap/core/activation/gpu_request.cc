@@ -124,13 +124,6 @@ Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
 
 constexpr std::string_view kPerNode = "use --gpus-per-node=N instead, for a GPU for each task, or --bootstrap=on";
 
-GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
-  request.per_node.reset();
-  request.reason = std::move(reason);
-  request.hint = hint;
-  return request;
-}
-
 }  // namespace
 
 bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
@@ -140,6 +133,11 @@ bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
 
 GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   GpuRequest found;
+  const auto without_number = [&](std::string_view reason, std::string_view hint = {}) {
+    found.reason = reason;
+    found.hint = hint;
+    return found;
+  };
   const auto lists = {std::string_view(request.per_node), std::string_view(request.per_step),
                       std::string_view(request.per_socket), std::string_view(request.per_task)};
   const auto any = [&](std::string_view resource) {
@@ -147,33 +145,33 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   };
   const bool has_shares = any("shard") || any("mps");
   found.has_gpus = has_shares || any("gpu");
-  if (!found.has_gpus) return refuse(std::move(found), "the step has no GPUs");
-  if (has_shares) return refuse(std::move(found), "the step has shares of GPUs (shard, MPS)");
+  if (!found.has_gpus) return without_number("the step has no GPUs");
+  if (has_shares) return without_number("the step has shares of GPUs (shard, MPS)");
   if (list_has(request.per_task, "gpu"))
-    return refuse(std::move(found), "the step has GPUs per task (--gpus-per-task)", kPerNode);
+    return without_number("the step has GPUs per task (--gpus-per-task)", kPerNode);
   if (list_has(request.per_socket, "gpu"))
-    return refuse(std::move(found), "the step has GPUs per socket (--gpus-per-socket)", kPerNode);
+    return without_number("the step has GPUs per socket (--gpus-per-socket)", kPerNode);
   if (binds_gpus(request.bind))
-    return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
+    return without_number("Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
 
   auto list = list_has(request.per_node, "gpu") ? request.per_node : request.per_step;
   if (needs_job_nodes(request, nodes)) {
     auto share = share_of_job(request, nodes);
-    if (share.list.empty()) return refuse(std::move(found), std::string(share.why), kPerNode);
+    if (share.list.empty()) return without_number(share.why, kPerNode);
     list = std::move(share.list);
   }
   const auto counts = count_gpus(list);
-  if (!counts) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
+  if (!counts) return without_number("the step's request for GPUs has an unknown form");
   if (counts->count("") != 0 && counts->size() > 1) {
-    return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
+    return without_number("the step asks for GPUs of one type and for GPUs of any type");
   }
   for (const auto& [kind, count] : *counts) {
-    if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
+    if (is_mig_kind(kind)) return without_number("the step has MIG instances");
   }
   const auto sum = sum_of(counts);
   if (sum == 0) {
     found.has_gpus = false;  // --gres=gpu:0
-    return refuse(std::move(found), "the step has no GPUs");
+    return without_number("the step has no GPUs");
   }
   found.per_node = static_cast<std::uint32_t>(std::min<std::uint64_t>(sum, kMostGpus));
   return found;

@@ -1,5 +1,5 @@
-// Whether and how the tasks of this node get GPUs, the variables for them, and what each task gets to see: one order
-// for all of them, and each task's view of it. SPDX-License-Identifier: Apache-2.0
+// Whether and how the tasks of this node get GPUs, what each task sees of them, and the variables for that.
+// SPDX-License-Identifier: Apache-2.0
 #include "core/plan/node_gpus.h"
 
 #include <algorithm>

@@ -88,21 +88,6 @@ std::string settings_record(const StepFacts& facts, const Settings& settings) {
 
 }  // namespace
 
-const PlannedVariable* find_variable(const Variables& variables, std::string_view name) {
-  const auto at = std::find_if(variables.begin(), variables.end(), [&](const auto& one) { return one.name == name; });
-  return at == variables.end() ? nullptr : &*at;
-}
-
-bool is_kept(const Variables& variables, std::string_view name) {
-  const auto* const variable = find_variable(variables, name);
-  return variable != nullptr && variable->action == Action::kKept;
-}
-
-std::string effective_value(const Variables& variables, std::string_view name) {
-  const auto* const variable = find_variable(variables, name);
-  return variable == nullptr ? std::string() : variable->effective();
-}
-
 std::vector<std::string> inherited_to_unset(const Environment& environment) {
   auto names = ExportRecord(environment).unchanged(environment);
   if (environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);

@@ -21,14 +21,6 @@
 
 namespace bootstrap {
 
-using Variables = std::vector<PlannedVariable>;
-
-const PlannedVariable* find_variable(const Variables& variables, std::string_view name);  // null: it is not there
-bool is_kept(const Variables& variables, std::string_view name);                          // the user's value stays
-
-// The value that the program really sees: the user's where it is kept, else ours; empty: there is none.
-std::string effective_value(const Variables& variables, std::string_view name);
-
 // Never changed once it is made.
 struct StepPlan {
   Variables variables;                // the same for all tasks
