@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "core/plan/own_plan.h"
 #include "core/plan/plan.h"
 #include "core/util/text.h"
 #include "step_environment.h"

@@ -157,16 +157,17 @@ TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Set
           thread_count(task, place.local_size)};
 }
 
-bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
+bool is_set(Framework framework, const StepFacts& facts, const Settings& settings) {
+  return framework_state(framework, facts, settings).is_set;
+}
 
 // In a smaller range further_port() would return ports that it has returned already: TensorFlow needs one for each task
-// of a node. The same on all nodes. Frameworks that were not named refuse no step. `sets`: the frameworks whose
-// variables are set.
-Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+// of a node. The same on all nodes. Frameworks that were not named refuse no step.
+Status check_port_range(const StepFacts& facts, const Settings& settings) {
   constexpr auto kTensorflow = Framework::kTensorflow;
   const auto& range = settings.port_range.value;
   const auto size = std::uint32_t{range.high} - range.low + 1U;
-  const bool has_servers = has(sets, kTensorflow) && settings.frameworks.value.asks_for(kTensorflow);
+  const bool has_servers = settings.frameworks.value.asks_for(kTensorflow) && is_set(kTensorflow, facts, settings);
   const auto needed = has_servers ? 1 + facts.layout.most_on_a_node() : 1U;
   if (size >= needed || facts.reserved_ports) return {};
   return fail(
@@ -359,16 +360,12 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
 
 Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   add_init_file(variables, plan, facts, settings);
-  auto& sets = plan.frameworks;
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    sets[i] = framework_state(static_cast<Framework>(i), facts, settings).is_set;
-  }
-  auto has_ports = check_port_range(facts, settings, sets);
+  auto has_ports = check_port_range(facts, settings);
   if (!has_ports) return has_ports;
-  if (has(sets, Framework::kTensorflow)) add_workers(plan, facts, settings);
+  if (is_set(Framework::kTensorflow, facts, settings)) add_workers(plan, facts, settings);
   const auto any_task = task_context(plan, facts, settings, {.gpus = plan.gpus ? &*plan.gpus : nullptr, .view = {}});
   for (const auto& row : kTable) {
-    if (row.made_of == DependsOn::kStep && has(sets, row.framework)) add_row(variables, row, any_task);
+    if (row.made_of == DependsOn::kStep && is_set(row.framework, facts, settings)) add_row(variables, row, any_task);
   }
   for (auto& added :
        {add_interface(variables, plan, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
@@ -382,7 +379,7 @@ void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const
                             const Settings& settings, const TaskFacts& task) {
   const auto context = task_context(plan, facts, settings, task);
   for (const auto& row : kTable) {
-    if (row.made_of != DependsOn::kStep && has(plan.frameworks, row.framework)) add_row(variables, row, context);
+    if (row.made_of != DependsOn::kStep && is_set(row.framework, facts, settings)) add_row(variables, row, context);
   }
 }
 

@@ -1,5 +1,5 @@
-// The plan: facts of a step and settings in; what all its tasks on this node get, and all variables of one task, out.
-// No I/O.
+// The plan: facts of a step and settings in; what all its tasks on this node get, and all variables of one task, out. A
+// task reads its own plan from its environment. No I/O.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,6 @@ namespace bootstrap {
 // Never changed once it is made.
 struct StepPlan {
   Variables variables;                // the same for all tasks
-  FrameworkFlags frameworks{};        // by Framework: whose variables are set in this step
   std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
   MasterEndpoint master;
   PortPlan ports;
@@ -77,5 +76,22 @@ TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings&
 
 // The threads that are a task's share of the cores; 0: not known.
 std::uint32_t thread_count(const TaskFacts& task, std::uint32_t local_size);
+
+// The plan as a task itself sees it, from nothing but its environment: for the library and the command.
+struct OwnPlan {
+  StepFacts facts;
+  Settings settings;
+  StepPlan step;
+  TaskPlan task;
+  std::string verdict;                   // "SET UP: ..." or "NOT SET UP: ...", for people
+  bool is_set = false;                   // the plugin set these variables in this very step
+  std::vector<std::string> differences;  // variables that differ from the plan, for people
+};
+
+Result<OwnPlan> read_own_plan(const Environment& environment, const MpirunContext& around = {});
+
+// Whether the list of GPUs is still the one that we set: BOOTSTRAP_GPU counts in that one, and means nothing in a list
+// that the program has made itself.
+bool has_our_gpu_list(const OwnPlan& own);
 
 }  // namespace bootstrap

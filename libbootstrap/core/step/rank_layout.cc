@@ -105,13 +105,13 @@ Status Layout::add_component(const LayoutComponent& component,
     node_here.push_back(entry->second);
   }
   ranks_on_node_.resize(hosts_.size());
-  lowest_rank_.resize(hosts_.size(), UINT32_MAX);
   for (const auto index : component.node_of_rank) {
     if (index >= node_here.size()) return fail(ErrorCode::kInvalid, "a rank is on a node that is not in the node list");
-    const auto node = node_here[index];
+    auto& on_node = ranks_on_node_[node_here[index]];
     const auto rank = static_cast<Rank>(places_.size());
-    lowest_rank_[node] = std::min(lowest_rank_[node], rank);
-    places_.push_back({.rank = rank, .node = node, .local_rank = ranks_on_node_[node]++});
+    const auto local_rank = static_cast<std::uint32_t>(on_node.size());
+    places_.push_back({.rank = rank, .node = node_here[index], .local_rank = local_rank});
+    on_node.push_back(rank);
   }
   return {};
 }
@@ -120,26 +120,22 @@ Status Layout::add_component(const LayoutComponent& component,
 void Layout::number_nodes() {
   by_node_rank_.resize(hosts_.size());
   std::iota(by_node_rank_.begin(), by_node_rank_.end(), 0U);
-  std::stable_sort(by_node_rank_.begin(), by_node_rank_.end(),
-                   [&](auto a, auto b) { return lowest_rank_[a] < lowest_rank_[b]; });
+  const auto lowest = [&](auto node) {
+    return ranks_on_node_[node].empty() ? UINT32_MAX : ranks_on_node_[node].front();
+  };
+  std::stable_sort(by_node_rank_.begin(), by_node_rank_.end(), [&](auto a, auto b) { return lowest(a) < lowest(b); });
 
   std::vector<std::uint32_t> nodes_with(most_on_a_node());  // [l]: nodes so far that have a rank with local rank l
-  std::vector<std::uint32_t> node_rank(hosts_.size());
-  std::vector<std::size_t> first_cross(hosts_.size());  // where a node's cross ranks start in `cross`
-  std::vector<std::uint32_t> cross;
-  cross.reserve(places_.size());
-  for (std::uint32_t rank = 0; rank < by_node_rank_.size(); ++rank) {
-    const auto node = by_node_rank_[rank];
-    node_rank[node] = rank;
-    first_cross[node] = cross.size();
-    for (std::uint32_t local = 0; local < ranks_on_node_[node]; ++local) cross.push_back(nodes_with[local]++);
+  for (std::uint32_t node_rank = 0; node_rank < by_node_rank_.size(); ++node_rank) {
+    const auto& on_node = ranks_on_node_[by_node_rank_[node_rank]];
+    for (const auto rank : on_node) {
+      auto& place = places_[rank];
+      place.local_size = static_cast<std::uint32_t>(on_node.size());
+      place.node_rank = node_rank;
+      place.cross_rank = nodes_with[place.local_rank]++;
+    }
   }
-  for (auto& place : places_) {
-    place.local_size = ranks_on_node_[place.node];
-    place.node_rank = node_rank[place.node];
-    place.cross_rank = cross[first_cross[place.node] + place.local_rank];
-    place.cross_size = nodes_with[place.local_rank];
-  }
+  for (auto& place : places_) place.cross_size = nodes_with[place.local_rank];
 }
 
 Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
@@ -158,11 +154,9 @@ Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
 }
 
 std::uint32_t Layout::most_on_a_node() const {
-  return ranks_on_node_.empty() ? 0 : *std::max_element(ranks_on_node_.begin(), ranks_on_node_.end());
-}
-
-std::uint32_t Layout::least_on_a_node() const {
-  return ranks_on_node_.empty() ? 0 : *std::min_element(ranks_on_node_.begin(), ranks_on_node_.end());
+  std::size_t most = 0;
+  for (const auto& ranks : ranks_on_node_) most = std::max(most, ranks.size());
+  return static_cast<std::uint32_t>(most);
 }
 
 std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_t most) {
@@ -171,19 +165,13 @@ std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_
 }
 
 std::string note_spread(const Layout& layout) {
-  const auto least = layout.least_on_a_node();
   const auto most = layout.most_on_a_node();
+  auto least = most;
+  for (std::uint32_t node = 0; node < layout.node_count(); ++node)
+    least = std::min(least, static_cast<std::uint32_t>(layout.ranks_on(node).size()));
   if (least == most || layout.size() % layout.node_count() != 0) return {};
   return cat({describe_spread(layout.size(), least, most),
               "; use --ntasks-per-node=", std::to_string(layout.size() / layout.node_count()), " for an even spread"});
-}
-
-std::vector<Rank> Layout::ranks_on(std::uint32_t node) const {
-  std::vector<Rank> ranks;
-  for (const auto& place : places_) {
-    if (place.node == node) ranks.push_back(place.rank);
-  }
-  return ranks;
 }
 
 namespace {

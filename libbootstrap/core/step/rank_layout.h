@@ -71,9 +71,8 @@ class Layout {
   const Place& place(Rank rank) const { return places_[rank]; }     // precondition: rank < size()
   void set_local_rank(Rank rank, std::uint32_t local_rank) { places_[rank].local_rank = local_rank; }
   std::uint32_t most_on_a_node() const;  // ranks
-  std::uint32_t least_on_a_node() const;
   const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
-  std::vector<Rank> ranks_on(std::uint32_t node) const;
+  const std::vector<Rank>& ranks_on(std::uint32_t node) const { return ranks_on_node_[node]; }  // ascending
   const std::string& host_by_node_rank(std::uint32_t node_rank) const { return hosts_[by_node_rank_[node_rank]]; }
   std::uint32_t node_by_node_rank(std::uint32_t node_rank) const { return by_node_rank_[node_rank]; }
 
@@ -83,8 +82,7 @@ class Layout {
   void number_nodes();
 
   std::vector<std::string> hosts_;
-  std::vector<std::uint32_t> ranks_on_node_;  // in the order of hosts_
-  std::vector<std::uint32_t> lowest_rank_;    // likewise
+  std::vector<std::vector<Rank>> ranks_on_node_;  // in the order of hosts_
   std::vector<Place> places_;
   std::vector<std::uint32_t> by_node_rank_;
 };

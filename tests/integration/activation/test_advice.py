@@ -21,7 +21,7 @@ ELSEWHERE = {
     "exchange": "exchange/test_exchange_pmi1", "horovod": "frameworks/test_horovod", "preload": "preload/test_preload",
     "settings": "activation/test_options", "cli": "command/test_command_line",
     "plugstack.cc": "command/test_check", "network.cc": "activation/test_options", "explain.cc": "gpus/test_near_gpus",
-    "own_plan.cc": "command/test_explain_in_task", "frameworks.cc": "activation/test_addresses",
+    "frameworks.cc": "activation/test_addresses",
     "master_endpoint.cc": "ports/test_ports", "plan.cc": "activation/test_refusals",
     "node_gpus.cc": "gpus/test_gpus",
     "rank_layout.cc": "layouts/test_layouts", "step": "activation/test_refusals", "task_environment.cc": "activation/test_refusals",
