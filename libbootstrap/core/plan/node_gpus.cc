@@ -147,26 +147,6 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   return node;
 }
 
-void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view) {
-  // Without a list all GPUs are seen in this order anyway.
-  const bool is_ours = !gpus.is_untouched && (!gpus.list.is_assumed || gpus.mode != GpuMode::kIndex);
-  if (is_ours) {
-    variables.own(gpus.kind().variable, view.list,
-                  view.is_as_planned ? origin_of_list(gpus) : "what Slurm left this task, its own GPU first",
-                  gpus.mode != GpuMode::kIndex);
-  }
-  variables.own(kGpuVariable, std::to_string(view.own), "the task's own GPU in that list", true);
-  const bool is_by_local_rank = view.is_as_planned && !view.is_alone && gpus.tasks <= gpus.order.size();
-  if (is_by_local_rank) variables.last().of_place = &Place::local_rank;
-  if (gpus.is_untouched) return;
-  if (view.group.size() > 1 && !variables.is_left_out(kGroupVariable)) {
-    variables.own(kGroupVariable, join(view.group, ","), "all GPUs that are the task's own", true);
-  }
-  if (!view.uuids.empty() && !variables.is_left_out(kUuidsVariable)) {
-    variables.own(kUuidsVariable, join(view.uuids, ","), "their UUIDs", true);
-  }
-}
-
 namespace {
 
 using Entries = std::vector<std::uint32_t>;  // indices into GpuList::entries
@@ -197,11 +177,6 @@ std::string list_text(const GpuList& list, const Entries& entries) {
   return join(names, ",");
 }
 
-void add_uuids(GpuView& view, const GpuList& list, const Entries& own) {
-  if (!list.has_uuids) return;
-  for (const auto entry : own) view.uuids.push_back(list.entries[entry]);
-}
-
 // Each task's own GPUs stand at the head of its list: their ordinals are 0, 1, ... in all tasks.
 GpuView view_alone(const NodeGpus& node, const Entries& own, std::string list) {
   GpuView view;
@@ -209,7 +184,6 @@ GpuView view_alone(const NodeGpus& node, const Entries& own, std::string list) {
   for (std::uint32_t i = 0; i < own.size(); ++i) view.group.push_back(i);
   view.is_alone = true;
   view.own_entries = own;
-  add_uuids(view, node.list, own);
   return view;
 }
 
@@ -288,7 +262,6 @@ GpuView named_view(const NodeGpus& node, std::uint32_t local_rank, const GpuVisi
   const auto named = named_entries(node.list, visibility.list);
   const auto own = named ? own_among(node, local_rank, *named) : Entries{0};
   auto view = view_alone(node, own, named ? list_text(node.list, own_first(own, *named)) : visibility.list);
-  if (!named) view.uuids.clear();
   if (!named) view.own_entries.clear();
   if (node.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
   const auto whose = visibility.is_anothers_list ? "another Slurm plugin" : cat({"your ", node.users_bind.option});
@@ -338,7 +311,6 @@ GpuView view_of(const NodeGpus& node, std::uint32_t local_rank) {
   view.group = positions_of(local_rank, node.tasks, node.order.size());
   view.own = view.group.front();
   view.own_entries = own;
-  add_uuids(view, node.list, own);
   return view;
 }
 
@@ -362,6 +334,26 @@ CpuSet cores_near(const NodeGpus& node, const GpuView& view) {
   CpuSet cores;
   for (const auto entry : view.own_entries) cores = cores | node.gpus[entry].near;
   return cores;
+}
+
+void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view) {
+  // Without a list all GPUs are seen in this order anyway.
+  const bool is_ours = !gpus.is_untouched && (!gpus.list.is_assumed || gpus.mode != GpuMode::kIndex);
+  if (is_ours) {
+    variables.own(gpus.kind().variable, view.list,
+                  view.is_as_planned ? origin_of_list(gpus) : "what Slurm left this task, its own GPU first",
+                  gpus.mode != GpuMode::kIndex);
+  }
+  variables.own(kGpuVariable, std::to_string(view.own), "the task's own GPU in that list", true);
+  const bool is_by_local_rank = view.is_as_planned && !view.is_alone && gpus.tasks <= gpus.order.size();
+  if (is_by_local_rank) variables.last().of_place = &Place::local_rank;
+  if (gpus.is_untouched) return;
+  if (view.group.size() > 1 && !variables.is_left_out(kGroupVariable)) {
+    variables.own(kGroupVariable, join(view.group, ","), "all GPUs that are the task's own", true);
+  }
+  if (gpus.list.has_uuids && !view.own_entries.empty() && !variables.is_left_out(kUuidsVariable)) {
+    variables.own(kUuidsVariable, list_text(gpus.list, view.own_entries), "their UUIDs", true);
+  }
 }
 
 }  // namespace bootstrap

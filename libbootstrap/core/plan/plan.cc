@@ -5,9 +5,7 @@
 #include <algorithm>
 
 #include "core/plan/frameworks.h"
-#include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
-#include "core/step/planned_variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

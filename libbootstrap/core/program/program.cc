@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/program/program_names.h"
-#include "core/program/torchrun_options.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

@@ -126,6 +126,8 @@ bool any_component(const Environment& environment, std::string_view name, auto c
   });
 }
 
+bool is_group_option(std::string_view word) { return word.starts_with("--het") || word.starts_with("--pack"); }
+
 }  // namespace
 
 Settings with_arguments(std::span<const std::string> arguments, const Settings& settings) {
@@ -243,12 +245,6 @@ bool may_be_no_world(const Environment& environment, std::span<const std::string
                   is_torchrun_module(word) || !launcher_module_reason(word).empty();
          });
 }
-
-namespace {
-
-bool is_group_option(std::string_view word) { return word.starts_with("--het") || word.starts_with("--pack"); }
-
-}  // namespace
 
 bool expects_components(std::span<const std::string> arguments) {
   return std::any_of(arguments.begin(), arguments.end(),

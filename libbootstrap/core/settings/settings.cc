@@ -1,7 +1,6 @@
 // How settings are applied, named in messages, and carried to the tasks.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 

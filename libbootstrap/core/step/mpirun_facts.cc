@@ -84,6 +84,15 @@ Result<Layout> layout_of_mpirun(const Identity& self, const std::string& host) {
   return layout;
 }
 
+// The environment without Slurm's variables of the step around mpirun, which differ from node to node.
+Environment without_outer_step(const Environment& environment) {
+  auto inner = environment;
+  for (const auto& [name, value] : environment.all()) {
+    if (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) inner.unset(name);
+  }
+  return inner;
+}
+
 }  // namespace
 
 bool is_mpirun_name_space(std::string_view name_space) noexcept {
@@ -109,19 +118,6 @@ StepId mpirun_id(std::string_view name_space) noexcept {
 bool is_mpirun_rank(const Environment& environment) {
   return environment.has(kRankName) && is_mpirun_name_space(environment.get("PMIX_NAMESPACE").value_or(""));
 }
-
-namespace {
-
-// The environment without Slurm's variables of the step around mpirun, which differ from node to node.
-Environment without_outer_step(const Environment& environment) {
-  auto inner = environment;
-  for (const auto& [name, value] : environment.all()) {
-    if (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) inner.unset(name);
-  }
-  return inner;
-}
-
-}  // namespace
 
 std::vector<std::string> stale_mpirun_names(const Environment& environment) {
   std::vector<std::string> names;

@@ -17,6 +17,13 @@ constexpr std::string_view kAsSet = "as set when this task started";
 
 constexpr std::array kMarks{kStepTagVariable, kExportsVariable, kSettingsVariable};
 
+// "libbootstrap.so" of "/usr/lib/libbootstrap.so.0".
+std::string_view stem(std::string_view path) {
+  const auto name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  const auto end = name.find(".so");
+  return end == std::string_view::npos ? name : name.substr(0, end + 3);
+}
+
 }  // namespace
 
 const PlannedVariable* find_variable(const Variables& variables, std::string_view name) {
@@ -198,17 +205,6 @@ void VariableList::push(PlannedVariable variable) {
   }
   variables_.push_back(std::move(variable));
 }
-
-namespace {
-
-// "libbootstrap.so" of "/usr/lib/libbootstrap.so.0".
-std::string_view stem(std::string_view path) {
-  const auto name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-  const auto end = name.find(".so");
-  return end == std::string_view::npos ? name : name.substr(0, end + 3);
-}
-
-}  // namespace
 
 std::string append_preload(std::string_view current, std::string_view library) {
   for (const auto part : split(current, ':')) {

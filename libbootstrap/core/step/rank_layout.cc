@@ -24,6 +24,19 @@ std::size_t total(const std::vector<std::uint32_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
+constexpr std::size_t kMaxItems = 8;
+
+// Ranks [begin, end) of the list that are all ranks of one node and follow one another: named together.
+std::size_t whole_node_end(const Layout& layout, const std::vector<Rank>& ranks, std::size_t begin) {
+  const Place& first = layout.place(ranks[begin]);
+  const std::size_t end = begin + first.local_size;
+  if (first.local_size < 2 || first.local_rank != 0 || end > ranks.size()) return begin;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (ranks[i] != ranks[begin] + (i - begin) || layout.place(ranks[i]).node != first.node) return begin;
+  }
+  return end;
+}
+
 }  // namespace
 
 std::optional<std::vector<std::uint32_t>> read_runs(std::string_view text, std::string_view times, std::string_view end,
@@ -173,23 +186,6 @@ std::string note_spread(const Layout& layout) {
   return cat({describe_spread(layout.size(), least, most),
               "; use --ntasks-per-node=", std::to_string(layout.size() / layout.node_count()), " for an even spread"});
 }
-
-namespace {
-
-constexpr std::size_t kMaxItems = 8;
-
-// Ranks [begin, end) of the list that are all ranks of one node and follow one another: named together.
-std::size_t whole_node_end(const Layout& layout, const std::vector<Rank>& ranks, std::size_t begin) {
-  const Place& first = layout.place(ranks[begin]);
-  const std::size_t end = begin + first.local_size;
-  if (first.local_size < 2 || first.local_rank != 0 || end > ranks.size()) return begin;
-  for (std::size_t i = begin; i < end; ++i) {
-    if (ranks[i] != ranks[begin] + (i - begin) || layout.place(ranks[i]).node != first.node) return begin;
-  }
-  return end;
-}
-
-}  // namespace
 
 std::string describe_rank(const Layout& layout, Rank rank) {
   return cat({"rank ", std::to_string(rank), " (", layout.host_of(rank), ", local rank ",

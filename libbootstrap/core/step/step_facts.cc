@@ -6,7 +6,6 @@
 #include <array>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "core/settings/settings.h"
 #include "core/settings/variables.h"
@@ -34,51 +33,23 @@ auto fields_of(DecisionRecord& record) {
                   decision.unusable_master, decision.is_verbose, decision.endpoint, decision.reason);
 }
 
-}  // namespace
+// Slurm reserves a port for each task of a node, and a few more.
+constexpr std::size_t kMostReservedPorts = 4096;
 
-std::string verdict(const Decision& decision, std::string_view hint) {
-  const auto* what = "SET UP: ";
-  if (decision.set_up == SetUp::kNothing) what = "NOT SET UP: ";
-  if (decision.set_up == SetUp::kTorchrun) what = "SET UP for torchrun: ";
-  return cat({what, decision.reason, hint.empty() ? "" : "; ", hint});
+// "12000-12003,12007": up to the first entry that is no port or range.
+std::vector<std::uint16_t> read_port_list(std::string_view text) {
+  std::vector<std::uint16_t> ports;
+  for (const auto item : split(text, ',')) {
+    const auto dash = item.find('-');
+    const auto low = parse_unsigned(item.substr(0, dash), kMaxPort);
+    const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), kMaxPort);
+    if (!low || *low < kMinPort || !high || *high < *low) break;
+    for (auto port = *low; port <= *high && ports.size() < kMostReservedPorts; ++port) {
+      ports.push_back(static_cast<std::uint16_t>(port));
+    }
+  }
+  return ports;
 }
-
-std::string_view hint_of(const Decision& decision) {
-  if (decision.set_up == SetUp::kNothing || decision.asked != Asked::kUnasked) return {};
-  return "use --bootstrap=off to run it without the plugin";
-}
-
-std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[static_cast<std::size_t>(set_up)]}); }
-
-SetUp read_set_up(std::string_view settings) {
-  if (!settings.starts_with(kSetUpPrefix)) return SetUp::kAllSettings;
-  const auto word = settings.substr(0, settings.find(' ')).substr(kSetUpPrefix.size());
-  const auto* const found = std::find(kSetUps.begin(), kSetUps.end(), word);
-  return found == kSetUps.end() ? SetUp::kAllSettings : static_cast<SetUp>(found - kSetUps.begin());
-}
-
-std::string write_decision(const StepId& id, const Decision& decision) {
-  return write_record(DecisionRecord{.step = to_string(id), .decision = decision});
-}
-
-bool asks_strongly(std::string_view decision, std::string_view step) {
-  const auto fields = split(decision, '\t');
-  return fields.size() > 3 && (step.empty() || fields[1] == step) && fields[3] == write_field(Asked::kStrongly);
-}
-
-// The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds printable text
-// alone.
-std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
-  auto read = read_record<DecisionRecord>(text);
-  if (!read || read->format != kFormat) return std::nullopt;
-  if (read->step != to_string(id) && read->step != to_string({.job = id.job, .step = kPendingStep}))
-    return std::nullopt;
-  const auto& master = read->decision.unusable_master;
-  if (!master.empty() && !is_host_name(master)) return std::nullopt;
-  return std::move(read->decision);
-}
-
-namespace {
 
 // Fails with the first task that is not where the layout puts it.
 Status check_places(const Layout& layout, const LocalTasks& local) {
@@ -243,6 +214,48 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
 
 }  // namespace
 
+std::string verdict(const Decision& decision, std::string_view hint) {
+  const auto* what = "SET UP: ";
+  if (decision.set_up == SetUp::kNothing) what = "NOT SET UP: ";
+  if (decision.set_up == SetUp::kTorchrun) what = "SET UP for torchrun: ";
+  return cat({what, decision.reason, hint.empty() ? "" : "; ", hint});
+}
+
+std::string_view hint_of(const Decision& decision) {
+  if (decision.set_up == SetUp::kNothing || decision.asked != Asked::kUnasked) return {};
+  return "use --bootstrap=off to run it without the plugin";
+}
+
+std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[static_cast<std::size_t>(set_up)]}); }
+
+SetUp read_set_up(std::string_view settings) {
+  if (!settings.starts_with(kSetUpPrefix)) return SetUp::kAllSettings;
+  const auto word = settings.substr(0, settings.find(' ')).substr(kSetUpPrefix.size());
+  const auto* const found = std::find(kSetUps.begin(), kSetUps.end(), word);
+  return found == kSetUps.end() ? SetUp::kAllSettings : static_cast<SetUp>(found - kSetUps.begin());
+}
+
+std::string write_decision(const StepId& id, const Decision& decision) {
+  return write_record(DecisionRecord{.step = to_string(id), .decision = decision});
+}
+
+bool asks_strongly(std::string_view decision, std::string_view step) {
+  const auto fields = split(decision, '\t');
+  return fields.size() > 3 && (step.empty() || fields[1] == step) && fields[3] == write_field(Asked::kStrongly);
+}
+
+// The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds printable text
+// alone.
+std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
+  auto read = read_record<DecisionRecord>(text);
+  if (!read || read->format != kFormat) return std::nullopt;
+  if (read->step != to_string(id) && read->step != to_string({.job = id.job, .step = kPendingStep}))
+    return std::nullopt;
+  const auto& master = read->decision.unusable_master;
+  if (!master.empty() && !is_host_name(master)) return std::nullopt;
+  return std::move(read->decision);
+}
+
 bool has_gpus(const Environment& environment) { return environment.has("SLURM_STEP_GPUS"); }
 
 Result<StepId> read_step_id(const Environment& environment) {
@@ -258,28 +271,6 @@ Result<StepId> read_step_id(const Environment& environment) {
   }
   return id;
 }
-
-namespace {
-
-// Slurm reserves a port for each task of a node, and a few more.
-constexpr std::size_t kMostReservedPorts = 4096;
-
-// "12000-12003,12007": up to the first entry that is no port or range.
-std::vector<std::uint16_t> read_port_list(std::string_view text) {
-  std::vector<std::uint16_t> ports;
-  for (const auto item : split(text, ',')) {
-    const auto dash = item.find('-');
-    const auto low = parse_unsigned(item.substr(0, dash), kMaxPort);
-    const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), kMaxPort);
-    if (!low || *low < kMinPort || !high || *high < *low) break;
-    for (auto port = *low; port <= *high && ports.size() < kMostReservedPorts; ++port) {
-      ports.push_back(static_cast<std::uint16_t>(port));
-    }
-  }
-  return ports;
-}
-
-}  // namespace
 
 // On HPE Cray EX the first port is PMI_CONTROL_PORT. Slurm's plugin for Cray's PMI takes it, and sets the variable in
 // the tasks alone.

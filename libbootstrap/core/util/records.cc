@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "core/util/text.h"
-
 namespace bootstrap {
 
 std::string write_field(const std::string& value) {
