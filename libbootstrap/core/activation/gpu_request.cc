@@ -43,7 +43,7 @@ bool is_mig_kind(std::string_view kind) {
   return false;
 }
 
-using Counts = std::map<std::string_view, std::uint64_t>;  // of each kind; "" stands for GPUs of any kind
+using Counts = std::map<std::string, std::uint64_t>;  // of each kind; "" stands for GPUs of any kind
 
 // Nothing where a part of the list cannot be read. srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is
 // one request, and the last one counts.
@@ -51,20 +51,14 @@ std::optional<Counts> count_gpus(std::string_view list) {
   Counts counts;
   for (const auto item : split(list, ',')) {
     if (!is_of(item, "gpu")) continue;
-    auto words = split(resource_of(item), ':');
-    words.erase(words.begin());
-    std::string_view kind;
-    std::uint64_t count = 1;
     // "gpu", "gpu:2", "gpu:a100" or "gpu:a100:2"; "gpu=2" and "gpu:a100=2" since 24.11.
-    auto last = words.empty() ? resource_of(item) : words.back();
-    const auto equals = last.find('=');
-    const auto number = parse_unsigned(equals == std::string_view::npos ? last : last.substr(equals + 1), kMostGpus);
-    if (number) count = *number;
-    if (!words.empty() && (equals != std::string_view::npos || !number || words.size() > 1)) {
-      kind = equals != std::string_view::npos ? words.front().substr(0, words.front().find('=')) : words.front();
-    }
-    if (words.size() > 2 || (!number && (words.size() == 2 || equals != std::string_view::npos))) return std::nullopt;
-    counts[kind] = count;
+    const auto text = replaced(resource_of(item), "=", ":");
+    const auto words = split(text, ':');
+    const auto number = parse_unsigned(words.back(), kMostGpus);
+    const bool needs_number = words.size() > 2 || item.find('=') != std::string_view::npos;
+    if (words.size() > 3 || (needs_number && !number)) return std::nullopt;
+    const bool has_kind = words.size() > 2 || (words.size() == 2 && !number);
+    counts[std::string(has_kind ? words[1] : "")] = number.value_or(1);
   }
   return counts;
 }

@@ -119,19 +119,12 @@ void append_row(std::string& out, std::string_view name, std::string_view value,
 
 // "0 1 0 1" where it fits, else the range of values.
 std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
-  std::string all;
-  std::uint32_t least = UINT32_MAX;
-  std::uint32_t most = 0;
-  bool fits = true;
-  for (Rank rank = 0; rank < layout.size(); ++rank) {
-    const auto value = layout.place(rank).*member;
-    least = std::min(least, value);
-    most = std::max(most, value);
-    if (fits) all += cat({rank == 0 ? "" : " ", std::to_string(value)});
-    fits = all.size() < kValueWidth;
-  }
-  if (least == most) return std::to_string(least);
-  return fits ? all : cat({std::to_string(least), " to ", std::to_string(most), " by rank"});
+  std::vector<std::uint32_t> values;
+  for (Rank rank = 0; rank < layout.size(); ++rank) values.push_back(layout.place(rank).*member);
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  if (*least == *most) return std::to_string(*least);
+  const auto all = join(values, " ");
+  return all.size() < kValueWidth ? all : cat({std::to_string(*least), " to ", std::to_string(*most), " by rank"});
 }
 
 // Of the tasks of this node: "0,1 1,0"; nothing where all have the same.

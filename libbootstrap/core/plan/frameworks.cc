@@ -52,7 +52,7 @@ std::string no_redirects(const TaskContext& task) {
 
 std::string own_device_ids(const TaskContext& task) {
   if (task.gpus == nullptr || !is_all_settings(task)) return {};
-  return task.gpus->group.empty() ? number(task.gpus->own) : join(task.gpus->group, ",");
+  return join(task.gpus->group, ",");
 }
 
 // JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
@@ -73,8 +73,8 @@ std::string coordinator_address(const TaskContext& task) {
 // By itself nccl-tests takes the GPU with the number of the task among those of its node.
 std::string nccl_tests_device(const TaskContext& task) {
   const auto local_rank = task.facts.layout.place(task.rank).local_rank;
-  if (task.gpus == nullptr || task.gpus->group.size() > 1 || task.gpus->own == local_rank) return {};
-  return number(task.gpus->own);
+  if (task.gpus == nullptr || task.gpus->group.size() > 1 || task.gpus->group.front() == local_rank) return {};
+  return number(task.gpus->group.front());
 }
 
 // By how srun starts the tasks of this step for MPI. In a task, or where the type comes from slurm.conf, what the

@@ -178,7 +178,7 @@ std::string list_text(const GpuList& list, const Entries& entries) {
 }
 
 // Each task's own GPUs stand at the head of its list: their ordinals are 0, 1, ... in all tasks.
-GpuView view_alone(const NodeGpus& node, const Entries& own, std::string list) {
+GpuView view_alone(const Entries& own, std::string list) {
   GpuView view;
   view.list = std::move(list);
   for (std::uint32_t i = 0; i < own.size(); ++i) view.group.push_back(i);
@@ -248,7 +248,7 @@ GpuView hidden_view(const NodeGpus& node, std::uint32_t local_rank, const Entrie
     const auto ordinal = std::find(open.begin(), open.end(), entry) - open.begin();
     list.push_back(node.list.has_uuids ? node.list.entries[entry] : std::to_string(ordinal));
   }
-  auto view = view_alone(node, own, join(list, ","));
+  auto view = view_alone(own, join(list, ","));
   const bool is_users = node.users_bind.kind != GpuBind::kNone;
   const auto what = cat({"hides all but ", of_all(node, open.size()),
                          " from a task, which disables direct copies between GPUs (NVLink, CUDA IPC); "});
@@ -261,7 +261,7 @@ GpuView hidden_view(const NodeGpus& node, std::uint32_t local_rank, const Entrie
 GpuView named_view(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibility& visibility) {
   const auto named = named_entries(node.list, visibility.list);
   const auto own = named ? own_among(node, local_rank, *named) : Entries{0};
-  auto view = view_alone(node, own, named ? list_text(node.list, own_first(own, *named)) : visibility.list);
+  auto view = view_alone(own, named ? list_text(node.list, own_first(own, *named)) : visibility.list);
   if (!named) view.own_entries.clear();
   if (node.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
   const auto whose = visibility.is_anothers_list ? "another Slurm plugin" : cat({"your ", node.users_bind.option});
@@ -304,12 +304,11 @@ void order_gpus(NodeGpus& node, const std::vector<CpuSet>& cores) {
 
 GpuView view_of(const NodeGpus& node, std::uint32_t local_rank) {
   const auto own = own_entries(node, local_rank);
-  if (node.mode == GpuMode::kFirst) return view_alone(node, own, list_text(node.list, own_first(own, node.order)));
-  if (node.mode == GpuMode::kNarrow) return view_alone(node, own, list_text(node.list, own));
+  if (node.mode == GpuMode::kFirst) return view_alone(own, list_text(node.list, own_first(own, node.order)));
+  if (node.mode == GpuMode::kNarrow) return view_alone(own, list_text(node.list, own));
   GpuView view;
   view.list = node.ordered_list();
   view.group = positions_of(local_rank, node.tasks, node.order.size());
-  view.own = view.group.front();
   view.own_entries = own;
   return view;
 }
@@ -319,7 +318,7 @@ GpuView view_of(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibil
   const bool is_narrowed = !visibility.list.empty() && visibility.list != node.list.text();
   if (!open && node.tasks == 1 && node.users_bind.kind == GpuBind::kNarrow) {
     // Slurm does not bind a single task, but does bind those of the step's other nodes, which count ranks alone then.
-    auto view = view_alone(node, own_entries(node, local_rank), node.ordered_list());
+    auto view = view_alone(own_entries(node, local_rank), node.ordered_list());
     view.is_as_planned = false;
     return view;
   }
@@ -344,7 +343,7 @@ void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuV
                   view.is_as_planned ? origin_of_list(gpus) : "what Slurm left this task, its own GPU first",
                   gpus.mode != GpuMode::kIndex);
   }
-  variables.own(kGpuVariable, std::to_string(view.own), "the task's own GPU in that list", true);
+  variables.own(kGpuVariable, std::to_string(view.group.front()), "the task's own GPU in that list", true);
   const bool is_by_local_rank = view.is_as_planned && !view.is_alone && gpus.tasks <= gpus.order.size();
   if (is_by_local_rank) variables.last().of_place = &Place::local_rank;
   if (gpus.is_untouched) return;
