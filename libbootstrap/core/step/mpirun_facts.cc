@@ -36,14 +36,11 @@ Result<Identity> read_identity(const Environment& environment) {
   Identity self;
   self.id = mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
   // OMPI_COMM_WORLD_NODE_RANK, too, is a place among the processes of the node, in Open MPI's words.
-  const std::pair<std::string_view, std::uint32_t*> wanted[] = {{kOwnNames[0], &self.rank},
-                                                                {kOwnNames[1], &self.size},
-                                                                {kOwnNames[2], &self.local_rank},
-                                                                {kOwnNames[3], &self.local_size}};
-  for (const auto& [name, value] : wanted) {
-    const auto read = number(environment, name);
+  std::uint32_t* const values[] = {&self.rank, &self.size, &self.local_rank, &self.local_size};
+  for (std::size_t i = 0; i < std::size(values); ++i) {
+    const auto read = number(environment, kOwnNames[i]);
     if (!read) return fail(read.error());
-    *value = *read;
+    *values[i] = *read;
   }
   if (self.rank >= self.size || self.local_rank >= self.local_size || self.local_size > self.size) {
     return fail(ErrorCode::kDisagreement,

@@ -117,14 +117,17 @@ void VariableList::by_place(std::string_view name, const Place& place, std::uint
        .of_place = member,
        .is_of_task = true},
       false);
-  if (last().action == Action::kKept && !fits_every_rank(last())) replace_users("it is one value for all tasks");
+  if (last().action != Action::kKept) return;
+  // A task that knows no more than its own environment judges by its own value.
+  bool fits = last().previous == last().value;
+  for (Rank rank = 0; fits && !facts_.is_one_task && rank < facts_.layout.size(); ++rank)
+    fits = facts_.layout.place(rank).*member == place.*member;
+  if (!fits) replace_users("it is one value for all tasks");
 }
 
 void VariableList::fact(std::string_view name, std::string value, std::string from) {
   common(name, std::move(value), std::move(from));
-  if (last().action == Action::kKept && last().previous != last().value) {
-    replace_users(cat({"this step has ", last().value}));
-  }
+  if (last().previous != last().value) replace_users(cat({"this step has ", last().value}));
 }
 
 void VariableList::of_framework(Framework framework, std::string_view name, std::string value, std::string from,
@@ -163,17 +166,6 @@ void VariableList::replace_users(std::string why) {
   variable.action = Action::kReplaced;
   variable.is_unsuitable = true;
   variable.why = std::move(why);
-}
-
-// A task that knows no more than its own environment judges by its own value.
-bool VariableList::fits_every_rank(const PlannedVariable& variable) const {
-  if (variable.previous != variable.value) return false;
-  if (facts_.is_one_task) return true;
-  const auto own = facts_.layout.place(facts_.ranks_here.front()).*variable.of_place;
-  for (Rank rank = 0; rank < facts_.layout.size(); ++rank) {
-    if (facts_.layout.place(rank).*variable.of_place != own) return false;
-  }
-  return true;
 }
 
 bool VariableList::set_by_user(std::string_view name) const {

@@ -118,7 +118,6 @@ class VariableList {
  private:
   void add(PlannedVariable variable, bool is_asked);
   void push(PlannedVariable variable);
-  bool fits_every_rank(const PlannedVariable& variable) const;
 
   const StepFacts& facts_;
   ExportRecord record_;
