@@ -177,8 +177,6 @@ Status check_port_range(const StepFacts& facts, const Settings& settings) {
            std::to_string(needed), "; use a range of at least ", std::to_string(needed), " ports"}));
 }
 
-constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
-
 void add_row(VariableList& variables, const FrameworkVariable& row, const TaskContext& task) {
   auto value = row.value(task);
   if (value.empty()) return;
@@ -319,7 +317,7 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
   }
   const auto folder = replaced(text, "%u", user.value_or(""));
   const auto name = cat({"bootstrap-", step_tag(facts.id), "-", to_hex(salt, 16)});
-  variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", name}),
+  variables.own("BOOTSTRAP_INIT_FILE", cat({folder, folder.ends_with('/') ? "" : "/", name}),
                 "a name in shared_dir= for this step alone");
 }
 
