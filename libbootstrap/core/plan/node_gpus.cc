@@ -71,84 +71,6 @@ bool is_untouched(const StepFacts& facts, const Settings& settings) {
   return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
 }
 
-}  // namespace
-
-GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro) {
-  if (std::tuple(major, minor, micro) >= std::tuple(23U, 11U, 4U)) {
-    return {"SLURM_GRES_FLAGS", "allow-task-sharing", "--gres-flags=allow-task-sharing", true};
-  }
-  return {"SLURM_GPU_BIND", "none", "--gpu-bind=none", false};
-}
-
-bool needs_gpu_places(const StepFacts& facts, const Settings& settings) {
-  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || is_untouched(facts, settings)) return false;
-  const auto& list = facts.gpu_list;
-  return list && (list->entries.size() > 1 || settings.cpu_near.value);
-}
-
-std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus) {
-  return cat({std::to_string(tasks), " tasks on ", host, " ", share, " ", counted(gpus, "GPU"),
-              ", and NCCL does not work with two ranks on one"});
-}
-
-bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
-  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.ranks_here.empty()) return false;
-  const auto& list = facts.gpu_list;
-  const auto tasks = facts.layout.place(facts.ranks_here.front()).local_size;
-  return list && lacks_gpus(settings, tasks, list->entries.size()) && !is_narrowed(facts, *list) &&
-         !has_shares(facts.environment);
-}
-
-Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings) {
-  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.ranks_here.empty()) return std::nullopt;
-  const bool is_dealt = facts.is_one_task && facts.environment.get(kStepTagVariable) == step_tag(facts.id);
-  const auto& list = facts.gpu_list;
-  if (!list && settings.gpu.value != GpuMode::kIndex && !is_untouched(facts, settings) && !is_dealt &&
-      has_users_hip_list(facts.environment)) {
-    return fail(ErrorCode::kMisplaced, cat({setting_text(settings, "gpu"),
-                                            " does not work with your HIP_VISIBLE_DEVICES; unset it, or use index"}));
-  }
-  if (!list) return std::nullopt;
-  const auto& place = facts.layout.place(facts.ranks_here.front());
-  const bool is_own_list = is_narrowed(facts, *list);
-  const bool is_left_alone = is_untouched(facts, settings);
-  // Each task has its own entry of the list, by LOCAL_RANK; torchrun has all of them.
-  const bool fits = facts.decision.set_up == SetUp::kTorchrun || list->entries.size() == place.local_size;
-  if (is_left_alone && (list->has_mig || !fits)) return std::nullopt;
-  if (is_oversubscribed(facts, settings)) {
-    const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
-    if (is_refused) return refuse_oversubscription(facts, place, list->entries.size());
-    // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
-    if (!is_dealt) return std::nullopt;
-  }
-  NodeGpus node;
-  node.is_untouched = is_left_alone;
-  node.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
-  node.is_own_list = is_own_list;
-  if (node.mode == GpuMode::kFirst && !list->kind->is_ordered) {
-    return fail(ErrorCode::kMisplaced, cat({setting_text(settings, "gpu"), " does not work with ", list->kind->variable,
-                                            ", which selects GPUs and does not order them; use index or narrow"}));
-  }
-  node.tasks = place.local_size;
-  node.gpus = find_gpus(*list, facts.gpus_of_node);
-  node.list = *list;
-  node.devices = devices_to_try(node, facts);
-  for (const auto name : kSlurmGpuVariables) {
-    const auto value = facts.environment.get(name);
-    if (value && name != node.kind().variable) node.slurms.emplace_back(name, *value);
-  }
-  node.users_bind =
-      read_record<UsersBind>(facts.environment.get(kUsersBindVariable).value_or("")).value_or(UsersBind());
-  node.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
-  node.remedy = facts.gpu_bind_option;
-  node.order.resize(node.gpus.size());
-  std::iota(node.order.begin(), node.order.end(), 0U);
-  if (node.may_reorder()) order_gpus(node, std::vector<CpuSet>(node.tasks));
-  return node;
-}
-
-namespace {
-
 using Entries = std::vector<std::uint32_t>;  // indices into GpuList::entries
 
 bool has(const Entries& entries, std::uint32_t entry) {
@@ -274,6 +196,80 @@ GpuView named_view(const NodeGpus& node, std::uint32_t local_rank, const GpuVisi
 }
 
 }  // namespace
+
+GpuBindDefault gpu_bind_default(std::uint32_t major, std::uint32_t minor, std::uint32_t micro) {
+  if (std::tuple(major, minor, micro) >= std::tuple(23U, 11U, 4U)) {
+    return {"SLURM_GRES_FLAGS", "allow-task-sharing", "--gres-flags=allow-task-sharing", true};
+  }
+  return {"SLURM_GPU_BIND", "none", "--gpu-bind=none", false};
+}
+
+bool needs_gpu_places(const StepFacts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || is_untouched(facts, settings)) return false;
+  const auto& list = facts.gpu_list;
+  return list && (list->entries.size() > 1 || settings.cpu_near.value);
+}
+
+std::string describe_sharing(const std::string& host, std::size_t tasks, std::string_view share, std::size_t gpus) {
+  return cat({std::to_string(tasks), " tasks on ", host, " ", share, " ", counted(gpus, "GPU"),
+              ", and NCCL does not work with two ranks on one"});
+}
+
+bool is_oversubscribed(const StepFacts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.ranks_here.empty()) return false;
+  const auto& list = facts.gpu_list;
+  const auto tasks = facts.layout.place(facts.ranks_here.front()).local_size;
+  return list && lacks_gpus(settings, tasks, list->entries.size()) && !is_narrowed(facts, *list) &&
+         !has_shares(facts.environment);
+}
+
+Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings) {
+  if (!facts.has_gpus || settings.gpu.value == GpuMode::kOff || facts.ranks_here.empty()) return std::nullopt;
+  const bool is_dealt = facts.is_one_task && facts.environment.get(kStepTagVariable) == step_tag(facts.id);
+  const auto& list = facts.gpu_list;
+  if (!list && settings.gpu.value != GpuMode::kIndex && !is_untouched(facts, settings) && !is_dealt &&
+      has_users_hip_list(facts.environment)) {
+    return fail(ErrorCode::kMisplaced, cat({setting_text(settings, "gpu"),
+                                            " does not work with your HIP_VISIBLE_DEVICES; unset it, or use index"}));
+  }
+  if (!list) return std::nullopt;
+  const auto& place = facts.layout.place(facts.ranks_here.front());
+  const bool is_own_list = is_narrowed(facts, *list);
+  const bool is_left_alone = is_untouched(facts, settings);
+  // Each task has its own entry of the list, by LOCAL_RANK; torchrun has all of them.
+  const bool fits = facts.decision.set_up == SetUp::kTorchrun || list->entries.size() == place.local_size;
+  if (is_left_alone && (list->has_mig || !fits)) return std::nullopt;
+  if (is_oversubscribed(facts, settings)) {
+    const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
+    if (is_refused) return refuse_oversubscription(facts, place, list->entries.size());
+    // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
+    if (!is_dealt) return std::nullopt;
+  }
+  NodeGpus node;
+  node.is_untouched = is_left_alone;
+  node.mode = list->has_mig || is_own_list ? GpuMode::kNarrow : is_left_alone ? GpuMode::kIndex : settings.gpu.value;
+  node.is_own_list = is_own_list;
+  if (node.mode == GpuMode::kFirst && !list->kind->is_ordered) {
+    return fail(ErrorCode::kMisplaced, cat({setting_text(settings, "gpu"), " does not work with ", list->kind->variable,
+                                            ", which selects GPUs and does not order them; use index or narrow"}));
+  }
+  node.tasks = place.local_size;
+  node.gpus = find_gpus(*list, facts.gpus_of_node);
+  node.list = *list;
+  node.devices = devices_to_try(node, facts);
+  for (const auto name : kSlurmGpuVariables) {
+    const auto value = facts.environment.get(name);
+    if (value && name != node.kind().variable) node.slurms.emplace_back(name, *value);
+  }
+  node.users_bind =
+      read_record<UsersBind>(facts.environment.get(kUsersBindVariable).value_or("")).value_or(UsersBind());
+  node.srun_has_plugin = facts.layout_source == LayoutSource::kStepLayout;
+  node.remedy = facts.gpu_bind_option;
+  node.order.resize(node.gpus.size());
+  std::iota(node.order.begin(), node.order.end(), 0U);
+  if (node.may_reorder()) order_gpus(node, std::vector<CpuSet>(node.tasks));
+  return node;
+}
 
 // HIP reads CUDA_VISIBLE_DEVICES on top of ROCR_VISIBLE_DEVICES. Where Slurm set both they are the same.
 bool NodeGpus::has_users_list() const {

@@ -84,47 +84,6 @@ std::string settings_record(const StepFacts& facts, const Settings& settings) {
   return join(items, " ");
 }
 
-}  // namespace
-
-std::vector<std::string> inherited_to_unset(const Environment& environment) {
-  auto names = ExportRecord(environment).unchanged(environment);
-  if (environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
-  add_messages(names, environment);
-  return names;
-}
-
-Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
-  auto master = choose_master_endpoint(facts, settings);
-  if (!master) return fail(master.error());
-  auto gpus = make_node_gpus(facts, settings);
-  if (!gpus) return fail(gpus.error());
-  StepPlan plan;
-  plan.master = std::move(*master);
-  plan.gpus = std::move(*gpus);
-
-  VariableList variables(facts, plan.variables);
-  add_master(variables, facts, plan.master, settings);
-  if (plan.gpus) add_gpu_order(variables, *plan.gpus, facts.id.launcher);
-  if (facts.knows_hosts) {
-    const auto added = add_frameworks(variables, plan, facts, settings);
-    if (!added) return fail(added.error());
-  }
-  plan_master_port(plan, facts, settings);
-  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan.variables, facts.meeting.of_node.empty());
-  if (auto record = settings_record(facts, settings); !record.empty()) {
-    variables.own(kSettingsVariable, std::move(record), "settings that are not the default");
-  }
-  variables.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
-  plan.removals = removals(plan, facts);
-  for (auto& warning : {describe_refused(facts.environment), warn_of_master(plan, facts),
-                        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
-    if (!warning.empty()) plan.warnings.push_back(warning);
-  }
-  return plan;
-}
-
-namespace {
-
 // Programs that use device 0, or see no other, must not count GPUs by LOCAL_RANK: each of their tasks passes for a node
 // of its own.
 void add_alone_ranks(VariableList& variables, const StepFacts& facts, const Place& place) {
@@ -188,52 +147,6 @@ void leave_to_plugins(Variables& variables, const Settings& settings, const Task
   }
 }
 
-}  // namespace
-
-bool is_alone_on_its_node(const TaskFacts& task) {
-  return task.gpus != nullptr && (task.view.is_alone || task.gpus->mode != GpuMode::kIndex);
-}
-
-TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t local_task) {
-  TaskFacts task{.local_task = local_task, .view = {}, .cores_of_node = facts.cores_of_node, .ports = {}};
-  if (facts.cores_of_node != 0) task.cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0);
-  if (!plan.gpus) return task;
-  task.gpus = &*plan.gpus;
-  task.view = view_of(*plan.gpus, facts.layout.place(facts.ranks_here[local_task]).local_rank);
-  return task;
-}
-
-TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, const TaskFacts& task) {
-  TaskPlan planned;
-  planned.warnings = plan.warnings;
-  VariableList variables(facts, planned.variables);
-  const bool has_ranks = facts.decision.set_up != SetUp::kTorchrun;  // torchrun sets those of its workers
-  if (has_ranks) add_ranks(variables, facts, task);
-  planned.variables.insert(planned.variables.end(), plan.variables.begin(), plan.variables.end());
-  if (has_ranks && task.gpus != nullptr) add_gpu_variables(variables, *task.gpus, task.view);
-  if (facts.knows_hosts) add_frameworks_of_task(variables, plan, facts, settings, task);
-  add_ports(variables, plan.ports, task);
-  variables.add_recorded();
-  planned.warnings.insert(planned.warnings.end(), plan.node_warnings.begin(), plan.node_warnings.end());
-  leave_to_plugins(planned.variables, settings, task);
-  add_exports(planned.variables);
-  for (auto& warning : {warn_of_unsuitable(planned.variables, facts.id.launcher), task.view.warning}) {
-    if (!warning.empty()) planned.warnings.push_back(warning);
-  }
-  return planned;
-}
-
-std::uint32_t thread_count(const TaskFacts& task, std::uint32_t local_size) {
-  auto threads = task.cores_asked;
-  if (threads == 0 && task.cores_of_node != 0) threads = std::max(1U, task.cores_of_node / std::max(1U, local_size));
-  if (task.cores != 0) threads = threads == 0 ? task.cores : std::min(threads, task.cores);
-  // A task with several GPUs starts a process or thread for each of them, as torchrun does.
-  const auto gpus = task.gpus == nullptr ? 0U : static_cast<std::uint32_t>(task.view.group.size());
-  return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
-}
-
-namespace {
-
 // If the plugin set up the step, it passes on all settings, also the site's, which a task can read nowhere else.
 Result<Settings> read_task_settings(const Environment& environment, bool is_set) {
   if (is_set) return read_settings(environment.get(kSettingsVariable).value_or(""));
@@ -291,6 +204,85 @@ std::string verdict_of(const StepFacts& facts, const Settings& settings, bool is
 }
 
 }  // namespace
+
+std::vector<std::string> inherited_to_unset(const Environment& environment) {
+  auto names = ExportRecord(environment).unchanged(environment);
+  if (environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
+  add_messages(names, environment);
+  return names;
+}
+
+Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
+  auto master = choose_master_endpoint(facts, settings);
+  if (!master) return fail(master.error());
+  auto gpus = make_node_gpus(facts, settings);
+  if (!gpus) return fail(gpus.error());
+  StepPlan plan;
+  plan.master = std::move(*master);
+  plan.gpus = std::move(*gpus);
+
+  VariableList variables(facts, plan.variables);
+  add_master(variables, facts, plan.master, settings);
+  if (plan.gpus) add_gpu_order(variables, *plan.gpus, facts.id.launcher);
+  if (facts.knows_hosts) {
+    const auto added = add_frameworks(variables, plan, facts, settings);
+    if (!added) return fail(added.error());
+  }
+  plan_master_port(plan, facts, settings);
+  if (facts.decision.set_up == SetUp::kTorchrun) keep_torchruns(plan.variables, facts.meeting.of_node.empty());
+  if (auto record = settings_record(facts, settings); !record.empty()) {
+    variables.own(kSettingsVariable, std::move(record), "settings that are not the default");
+  }
+  variables.own(kStepTagVariable, step_tag(facts.id), "job.step.restart: marks our values");
+  plan.removals = removals(plan, facts);
+  for (auto& warning : {describe_refused(facts.environment), warn_of_master(plan, facts),
+                        warn_of_mig(plan, facts.layout, settings), warn_of_sharing(facts, settings)}) {
+    if (!warning.empty()) plan.warnings.push_back(warning);
+  }
+  return plan;
+}
+
+bool is_alone_on_its_node(const TaskFacts& task) {
+  return task.gpus != nullptr && (task.view.is_alone || task.gpus->mode != GpuMode::kIndex);
+}
+
+TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t local_task) {
+  TaskFacts task{.local_task = local_task, .view = {}, .cores_of_node = facts.cores_of_node, .ports = {}};
+  if (facts.cores_of_node != 0) task.cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0);
+  if (!plan.gpus) return task;
+  task.gpus = &*plan.gpus;
+  task.view = view_of(*plan.gpus, facts.layout.place(facts.ranks_here[local_task]).local_rank);
+  return task;
+}
+
+TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings& settings, const TaskFacts& task) {
+  TaskPlan planned;
+  planned.warnings = plan.warnings;
+  VariableList variables(facts, planned.variables);
+  const bool has_ranks = facts.decision.set_up != SetUp::kTorchrun;  // torchrun sets those of its workers
+  if (has_ranks) add_ranks(variables, facts, task);
+  planned.variables.insert(planned.variables.end(), plan.variables.begin(), plan.variables.end());
+  if (has_ranks && task.gpus != nullptr) add_gpu_variables(variables, *task.gpus, task.view);
+  if (facts.knows_hosts) add_frameworks_of_task(variables, plan, facts, settings, task);
+  add_ports(variables, plan.ports, task);
+  variables.add_recorded();
+  planned.warnings.insert(planned.warnings.end(), plan.node_warnings.begin(), plan.node_warnings.end());
+  leave_to_plugins(planned.variables, settings, task);
+  add_exports(planned.variables);
+  for (auto& warning : {warn_of_unsuitable(planned.variables, facts.id.launcher), task.view.warning}) {
+    if (!warning.empty()) planned.warnings.push_back(warning);
+  }
+  return planned;
+}
+
+std::uint32_t thread_count(const TaskFacts& task, std::uint32_t local_size) {
+  auto threads = task.cores_asked;
+  if (threads == 0 && task.cores_of_node != 0) threads = std::max(1U, task.cores_of_node / std::max(1U, local_size));
+  if (task.cores != 0) threads = threads == 0 ? task.cores : std::min(threads, task.cores);
+  // A task with several GPUs starts a process or thread for each of them, as torchrun does.
+  const auto gpus = task.gpus == nullptr ? 0U : static_cast<std::uint32_t>(task.view.group.size());
+  return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
+}
 
 Result<OwnPlan> read_own_plan(const Environment& environment, const MpirunContext& around) {
   auto facts = read_task_facts(environment, around);

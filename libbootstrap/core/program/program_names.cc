@@ -162,6 +162,16 @@ bool is_numbered(std::string_view name, std::string_view stem, std::string_view 
   return name.starts_with(stem) && name.find_first_not_of(numbers, stem.size()) == std::string_view::npos;
 }
 
+// The letters of "-ce"; none for a long option.
+std::string_view letters_of(std::string_view option) {
+  return option.starts_with("-") && !option.starts_with("--") ? option.substr(1) : std::string_view();
+}
+
+// getopt takes the beginning of a long option for all of it.
+bool is_long(std::string_view option, std::string_view shortest, std::string_view whole) {
+  return option.starts_with(shortest) && whole.starts_with(option);
+}
+
 }  // namespace
 
 constinit const std::string_view kStartsRanks = kRanks;
@@ -260,20 +270,6 @@ bool is_launcher_process(int count, const char* const* words) noexcept {
   if (command.script != 0) return is_launcher(word(command.script));
   return is_torchrun_module(command.module) || !launcher_module_reason(command.module).empty();
 }
-
-namespace {
-
-// The letters of "-ce"; none for a long option.
-std::string_view letters_of(std::string_view option) {
-  return option.starts_with("-") && !option.starts_with("--") ? option.substr(1) : std::string_view();
-}
-
-// getopt takes the beginning of a long option for all of it.
-bool is_long(std::string_view option, std::string_view shortest, std::string_view whole) {
-  return option.starts_with(shortest) && whole.starts_with(option);
-}
-
-}  // namespace
 
 // env(1); `apptainer help exec`: -e, --cleanenv; -C, --containall; --compat, which has --containall. Not -c, --contain,
 // which is about folders.

@@ -37,6 +37,96 @@ std::size_t whole_node_end(const Layout& layout, const std::vector<Rank>& ranks,
   return end;
 }
 
+// "12.0/", in front of a layout.
+std::string owner_of_layout(std::uint32_t job, std::uint32_t step) {
+  return cat({std::to_string(job), ".", std::to_string(step), "/"});
+}
+
+// "2,4x3" for 2, 4, 4, 4.
+std::string write_runs(const std::vector<std::uint32_t>& values) {
+  std::string text;
+  for (std::size_t start = 0; start < values.size();) {
+    auto end = start + 1;
+    while (end < values.size() && values[end] == values[start]) ++end;
+    text += cat({start == 0 ? "" : ",", std::to_string(values[start])});
+    if (end - start > 1) text += cat({"x", std::to_string(end - start)});
+    start = end;
+  }
+  return text;
+}
+
+// A plane size can only be the length of the first run.
+std::string write_map(const ComponentText& component) {
+  const auto& map = component.node_of_rank;
+  if (map == deal_block(component.tasks_per_node)) return "block";
+  if (map == deal_cyclic(component.tasks_per_node)) return "cyclic";
+  std::uint32_t plane = 1;
+  while (plane < map.size() && map[plane] == map[0]) ++plane;
+  if (map == deal_plane(component.tasks_per_node, plane)) return cat({"plane:", std::to_string(plane)});
+  return cat({"map:", write_runs(map)});
+}
+
+std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std::vector<std::uint32_t>& counts) {
+  if (text == "block") return deal_block(counts);
+  if (text == "cyclic") return deal_cyclic(counts);
+  if (text.starts_with("plane:")) {
+    const auto plane = parse_unsigned<std::uint32_t>(text.substr(6), kMaxRanks);
+    if (!plane || *plane == 0) return std::nullopt;
+    return deal_plane(counts, *plane);
+  }
+  if (!text.starts_with("map:")) return std::nullopt;
+  auto map = read_runs(text.substr(4), "x", "", total(counts));
+  if (!map) return std::nullopt;
+  std::vector<std::uint32_t> seen(counts.size());
+  for (const auto node : *map) {
+    if (node >= seen.size()) return std::nullopt;
+    ++seen[node];
+  }
+  if (seen != counts) return std::nullopt;
+  return map;
+}
+
+Error unreadable(std::string_view text) {
+  return {ErrorCode::kInvalid,
+          cat({"cannot read ", kLayoutVariable, "=", quote(text), ": another version wrote it, or it was changed"})};
+}
+
+Error too_large(std::string_view text) {
+  return {ErrorCode::kLimit, cat({"cannot read ", kLayoutVariable, "=", quote(text),
+                                  ": it has more tasks or nodes than a step can have"})};
+}
+
+// "44;n[1-2];2x2;block": the job id, nodes, counts and map of one component. Reads all but the map.
+Result<LayoutComponent> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
+  const auto job = parse_unsigned<std::uint32_t>(fields[0]).value_or(0);
+  if (job == 0) return fail(unreadable(whole));
+  auto counts = read_runs(fields[2], "x", "", kMaxNodes);
+  // A node without a task is no node of the step.
+  if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return fail(unreadable(whole));
+  auto nodes = parse_host_list(fields[1], counts->size());
+  if (!nodes) return fail(nodes.error());
+  if (counts->size() != nodes->size()) return fail(unreadable(whole));
+  return LayoutComponent{std::move(*nodes), std::move(*counts), {}, job};
+}
+
+std::string write_meeting(const MeetingAddresses& meeting) {
+  auto text = cat({"@", meeting.ours, ",", meeting.users, ",", meeting.of_node});
+  while (text.ends_with(',')) text.pop_back();
+  return text == "@" ? std::string() : text;
+}
+
+std::optional<MeetingAddresses> read_meeting(std::string_view text) {
+  const auto fields = split(text, ',');
+  MeetingAddresses meeting;
+  const std::array into{&meeting.ours, &meeting.users, &meeting.of_node};
+  if (fields.size() > into.size()) return std::nullopt;
+  for (std::size_t i = 0; i < fields.size(); ++i) *into[i] = fields[i];
+  const auto is_wrong = [](const std::string& address) { return !address.empty() && !parse_ip_address(address); };
+  if (is_wrong(meeting.ours) || is_wrong(meeting.users)) return std::nullopt;
+  if (!meeting.of_node.empty() && !is_host_name(meeting.of_node)) return std::nullopt;
+  return meeting;
+}
+
 }  // namespace
 
 std::optional<std::vector<std::uint32_t>> read_runs(std::string_view text, std::string_view times, std::string_view end,
@@ -214,100 +304,6 @@ std::string name_ranks(const Layout& layout, const std::vector<Rank>& ranks) {
 std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks) {
   return cat({"missing: ", name_ranks(layout, ranks)});
 }
-
-namespace {
-
-// "12.0/", in front of a layout.
-std::string owner_of_layout(std::uint32_t job, std::uint32_t step) {
-  return cat({std::to_string(job), ".", std::to_string(step), "/"});
-}
-
-// "2,4x3" for 2, 4, 4, 4.
-std::string write_runs(const std::vector<std::uint32_t>& values) {
-  std::string text;
-  for (std::size_t start = 0; start < values.size();) {
-    auto end = start + 1;
-    while (end < values.size() && values[end] == values[start]) ++end;
-    text += cat({start == 0 ? "" : ",", std::to_string(values[start])});
-    if (end - start > 1) text += cat({"x", std::to_string(end - start)});
-    start = end;
-  }
-  return text;
-}
-
-// A plane size can only be the length of the first run.
-std::string write_map(const ComponentText& component) {
-  const auto& map = component.node_of_rank;
-  if (map == deal_block(component.tasks_per_node)) return "block";
-  if (map == deal_cyclic(component.tasks_per_node)) return "cyclic";
-  std::uint32_t plane = 1;
-  while (plane < map.size() && map[plane] == map[0]) ++plane;
-  if (map == deal_plane(component.tasks_per_node, plane)) return cat({"plane:", std::to_string(plane)});
-  return cat({"map:", write_runs(map)});
-}
-
-std::optional<std::vector<NodeIndex>> read_map(std::string_view text, const std::vector<std::uint32_t>& counts) {
-  if (text == "block") return deal_block(counts);
-  if (text == "cyclic") return deal_cyclic(counts);
-  if (text.starts_with("plane:")) {
-    const auto plane = parse_unsigned<std::uint32_t>(text.substr(6), kMaxRanks);
-    if (!plane || *plane == 0) return std::nullopt;
-    return deal_plane(counts, *plane);
-  }
-  if (!text.starts_with("map:")) return std::nullopt;
-  auto map = read_runs(text.substr(4), "x", "", total(counts));
-  if (!map) return std::nullopt;
-  std::vector<std::uint32_t> seen(counts.size());
-  for (const auto node : *map) {
-    if (node >= seen.size()) return std::nullopt;
-    ++seen[node];
-  }
-  if (seen != counts) return std::nullopt;
-  return map;
-}
-
-Error unreadable(std::string_view text) {
-  return {ErrorCode::kInvalid,
-          cat({"cannot read ", kLayoutVariable, "=", quote(text), ": another version wrote it, or it was changed"})};
-}
-
-Error too_large(std::string_view text) {
-  return {ErrorCode::kLimit, cat({"cannot read ", kLayoutVariable, "=", quote(text),
-                                  ": it has more tasks or nodes than a step can have"})};
-}
-
-// "44;n[1-2];2x2;block": the job id, nodes, counts and map of one component. Reads all but the map.
-Result<LayoutComponent> read_fields(const std::vector<std::string_view>& fields, std::string_view whole) {
-  const auto job = parse_unsigned<std::uint32_t>(fields[0]).value_or(0);
-  if (job == 0) return fail(unreadable(whole));
-  auto counts = read_runs(fields[2], "x", "", kMaxNodes);
-  // A node without a task is no node of the step.
-  if (!counts || std::find(counts->begin(), counts->end(), 0U) != counts->end()) return fail(unreadable(whole));
-  auto nodes = parse_host_list(fields[1], counts->size());
-  if (!nodes) return fail(nodes.error());
-  if (counts->size() != nodes->size()) return fail(unreadable(whole));
-  return LayoutComponent{std::move(*nodes), std::move(*counts), {}, job};
-}
-
-std::string write_meeting(const MeetingAddresses& meeting) {
-  auto text = cat({"@", meeting.ours, ",", meeting.users, ",", meeting.of_node});
-  while (text.ends_with(',')) text.pop_back();
-  return text == "@" ? std::string() : text;
-}
-
-std::optional<MeetingAddresses> read_meeting(std::string_view text) {
-  const auto fields = split(text, ',');
-  MeetingAddresses meeting;
-  const std::array into{&meeting.ours, &meeting.users, &meeting.of_node};
-  if (fields.size() > into.size()) return std::nullopt;
-  for (std::size_t i = 0; i < fields.size(); ++i) *into[i] = fields[i];
-  const auto is_wrong = [](const std::string& address) { return !address.empty() && !parse_ip_address(address); };
-  if (is_wrong(meeting.ours) || is_wrong(meeting.users)) return std::nullopt;
-  if (!meeting.of_node.empty() && !is_host_name(meeting.of_node)) return std::nullopt;
-  return meeting;
-}
-
-}  // namespace
 
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
                                  const MeetingAddresses& meeting) {
