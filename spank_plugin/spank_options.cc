@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/variables.h"
 #include "core/util/text.h"
 #include "slurmstepd/step_on_node.h"

@@ -17,8 +17,7 @@
 
 #include "core/plan/explain.h"
 #include "core/plan/node_gpus.h"
-#include "core/plan/step_plan.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan.h"
 #include "core/program/program.h"
 #include "core/step/step_facts.h"
 #include "core/step/step_id.h"

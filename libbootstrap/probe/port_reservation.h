@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/reserved_ports.h"
+#include "core/plan/master_endpoint.h"
 #include "core/util/result.h"
 #include "probe/files.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "core/plan/own_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 #include "core/util/environment.h"

@@ -11,9 +11,9 @@ PAGE = "etc/doc/troubleshooting.md"
 REASON_SECTION = "## Reasons of NOT SET UP\n"
 # Sources of the reasons, the argument of a call that is one, functions that return one, variables that keep one.
 REASONS = ("libbootstrap/core/activation/*.cc", "libbootstrap/core/program/*.cc", "libbootstrap/core/step/rank_layout.cc",
-           "libbootstrap/core/plan/own_plan.cc", "libbootstrap/preload/constructor.cc", "libbootstrap/preload/rank_detection.cc",
+           "libbootstrap/core/plan/plan.cc", "libbootstrap/preload/constructor.cc", "libbootstrap/preload/rank_detection.cc",
            "spank_plugin/srun/*.cc", "spank_plugin/slurmstepd/user_init.cc")
-REASON_OF = {"not_set_up": 0, "leave_alone": 1, "refuse_or_leave_alone": 1, "refuse": 1, "decide_without_answers": 1,
+REASON_OF = {"not_set_up": 0, "leave_alone": 1, "refuse_or_leave_alone": 1, "without_number": 0, "decide_without_answers": 1,
              "decide_without_address": 1, "judged": 2, "stay_out": 2}  # fmt: skip
 REASON_RETURNED = ("describe_spread", "torchrun_reason", "why_not_asked", "set_up_process")
 REASON_KEPT = ("reason", "why_not", "sentence")

@@ -162,7 +162,7 @@ def control():
     missed += [] if list(check_variables("spank_plugin/a.cc", 'get("NEW_VARIABLE")', '{"OLD_VARIABLE", 1}')) else ["a variable"]
     missed += [f"{MAP}: {line}" for line in ("`core/none.cc`", "`api/collective.cc:none`") if not list(check_map(line))]
     missed += [f"{path}: no problem" for path in ("spank_plugin/a.cc", "libbootstrap/preload/a.cc")
-               if list(check_source(path, '#include "core/plan/step_plan.h"\n'))]
+               if list(check_source(path, '#include "core/plan/plan.h"\n'))]
     missed += [f"commit {line}" for line in ("no area", "core: added a file", f"core: {'x' * 70}") if not list(check_subject(line))]
     twins = [("a.h", "class A {\n};\nstruct B : A {"), ("b.h", "struct A final {\n};\nstruct B;"), ("c.h", "enum class B : int {")]
     missed += [] if len(list(check_type_names(twins))) == 2 else ["two classes of one name"]

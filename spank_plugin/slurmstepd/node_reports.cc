@@ -149,7 +149,7 @@ void NodeReports::send(Failure failure) {
   failure.is_out_of_memory =
       !is_success(failure) && failures_ <= kMostMemoryLooks && has_lost_a_process_to_memory(FileTree("/"));
   failure.is_outlived = do_others_go_on(failure);
-  send_text(write_failure(failure, to_->token));
+  send_text(write_report(failure, to_->token));
 }
 
 }  // namespace bootstrap

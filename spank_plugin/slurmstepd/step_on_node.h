@@ -7,9 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/plan/step_plan.h"
-#include "core/plan/task_plan.h"
-#include "core/step/srun_messages.h"
+#include "core/plan/plan.h"
 #include "probe/port_reservation.h"
 #include "slurmstepd/task_gpus.h"
 #include "spank_api.h"

@@ -151,7 +151,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
     own.view = std::move(*view);
   }
   // Only OMP_NUM_THREADS is made of these.
-  if (planned.plan.frameworks[static_cast<std::size_t>(Framework::kOpenmp)]) {
+  if (framework_state(Framework::kOpenmp, planned.facts, planned.settings).is_set) {
     const auto number = [&](std::string_view name) {
       return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
     };

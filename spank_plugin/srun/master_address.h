@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/settings/settings.h"
-#include "core/step/srun_messages.h"
+#include "core/step/step_facts.h"
 #include "core/util/environment.h"
 #include "probe/deadline.h"
 

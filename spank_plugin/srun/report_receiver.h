@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/step/srun_messages.h"
+#include "core/step/rank_layout.h"
 #include "core/step/step_id.h"
 
 namespace bootstrap {

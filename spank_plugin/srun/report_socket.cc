@@ -84,8 +84,8 @@ std::optional<ReceivedReport> ReportSocket::receive(bool asks_host) const {
     const auto size = ::recvfrom(socket_.get(), text.data(), text.size(), 0, sender, &size_of_from);
     if (size < 0) return std::nullopt;
     const std::string_view received(text.data(), static_cast<std::size_t>(size));
-    if (auto failure = read_failure(received, address_.token)) return ReceivedReport{std::move(*failure)};
-    auto report = read_report(received, address_.token);
+    if (auto failure = read_report<Failure>(received, address_.token)) return ReceivedReport{std::move(*failure)};
+    auto report = read_report<NodeReport>(received, address_.token);
     if (report) return ReceivedReport{std::move(*report), asks_host && is_of_another_host(from)};
   }
   return std::nullopt;

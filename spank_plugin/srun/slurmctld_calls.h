@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/activation/activation_rules.h"
-#include "core/step/srun_messages.h"
+#include "core/step/rank_layout.h"
 
 namespace bootstrap {
 

@@ -19,7 +19,7 @@
 #include "core/settings/variables.h"
 #include "core/step/failure.h"
 #include "core/step/planned_variables.h"
-#include "core/step/srun_messages.h"
+#include "core/step/step_facts.h"
 #include "core/step/step_id.h"
 #include "core/util/records.h"
 #include "core/util/text.h"

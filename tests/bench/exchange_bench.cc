@@ -26,7 +26,7 @@
 
 #include "comm/exchange.h"
 #include "comm/helper/helper.h"
-#include "core/plan/own_plan.h"
+#include "core/plan/plan.h"
 #include "probe/own_process.h"
 #include "probe/read_environment.h"
 

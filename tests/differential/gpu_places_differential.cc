@@ -226,7 +226,7 @@ TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
       for (std::istringstream lines(table); std::getline(lines, found);) {
         std::size_t rank = 0;
         std::string second;
-        if (std::istringstream(found) >> rank >> second && second != "of") cores[rank] = second;
+        if (std::istringstream(found) >> rank >> second && second != "of") cores[rank] = second == "-" ? "" : second;
       }
       found.clear();
       for (const auto& [rank, list] : cores) found += list + "\n";

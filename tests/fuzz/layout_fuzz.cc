@@ -3,7 +3,7 @@
 #include <numeric>
 #include <string>
 
-#include "core/step/srun_messages.h"
+#include "core/step/rank_layout.h"
 #include "property.h"
 
 namespace {
@@ -32,20 +32,18 @@ void check_component(const LayoutComponent& component) {
 void check_round_trip(const bootstrap::LayoutText& layout) {
   std::vector<bootstrap::ComponentText> components;
   std::size_t ranks = 0;
-  for (std::size_t i = 0; i < layout.components.size(); ++i) {
-    const auto& component = layout.components[i];
+  for (const auto& component : layout.components) {
     check_component(component);
     ranks += component.node_of_rank.size();
-    const auto job = layout.component_jobs.empty() ? layout.job : layout.component_jobs[i];
-    components.push_back({job, "n[1-" + std::to_string(component.tasks_per_node.size()) + "]", component.tasks_per_node,
-                          component.node_of_rank});
+    components.push_back({component.job, "n[1-" + std::to_string(component.tasks_per_node.size()) + "]",
+                          component.tasks_per_node, component.node_of_rank});
   }
   if (ranks > kMaxRanksHere) return;
-  const auto text = bootstrap::write_layout(layout.job, layout.step, components);
+  const auto text = bootstrap::write_layout(12, 3, components);
   if (!text || components.empty() || components[0].tasks_per_node.empty()) return;
   const auto nodes = bootstrap::parse_host_list(components[0].nodes);
   check(nodes.has_value(), "a list of numbered nodes is a list");
-  const auto again = bootstrap::read_layout(*text, *nodes, components[0].tasks_per_node);
+  const auto again = bootstrap::read_layout(*text, {*nodes, components[0].tasks_per_node, {}});
   check(again.has_value(), "what is written can be read");
   check(again->components.size() == layout.components.size(), "with all its components");
   for (std::size_t i = 0; i < layout.components.size(); ++i) {
@@ -67,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto counts =
       bootstrap::parse_tasks_per_node(second == std::string_view::npos ? "2(x2)" : text.substr(second + 1));
   if (!nodes || !counts || nodes->size() != counts->size()) return 0;
-  const auto layout = bootstrap::read_layout(layout_text, *nodes, *counts);
+  const auto layout = bootstrap::read_layout(layout_text, {*nodes, *counts, {}});
   if (!layout) return 0;
   check_round_trip(*layout);
   (void)bootstrap::Layout::make(layout->components).has_value();

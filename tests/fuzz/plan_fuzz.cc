@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/plan/explain.h"
-#include "core/plan/own_plan.h"
+#include "core/plan/plan.h"
 #include "core/util/text.h"
 #include "property.h"
 

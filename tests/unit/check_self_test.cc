@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/variables.h"
-#include "core/step/srun_messages.h"
+#include "core/step/step_facts.h"
 #include "plan_values.h"
 
 namespace bootstrap {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/plan/frameworks.h"
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/settings.h"
 #include "core/step/planned_variables.h"
 #include "core/util/environment.h"

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/util/text.h"
 #include "known_node.h"
 #include "plan_values.h"

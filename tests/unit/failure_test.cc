@@ -27,24 +27,24 @@ TEST(FailureText, ComesBackTheSame) {
   for (const std::int32_t status : {256, 11, 9, 0x8b, 255 << 8, 0}) {
     for (const bool is_out_of_memory : {false, true}) {
       const auto sent = failure(status, is_out_of_memory);
-      EXPECT_EQ(read_failure(write_failure(sent, kToken), kToken), sent);
+      EXPECT_EQ(read_report<Failure>(write_report(sent, kToken), kToken), sent);
     }
   }
   auto refused = failure(256);
   refused.is_refused = true;
   auto outlived = failure(SIGKILL);
   outlived.is_outlived = true;
-  EXPECT_EQ(read_failure(write_failure(outlived, kToken), kToken), outlived);
-  EXPECT_EQ(read_failure(write_failure(refused, kToken), kToken), refused);
+  EXPECT_EQ(read_report<Failure>(write_report(outlived, kToken), kToken), outlived);
+  EXPECT_EQ(read_report<Failure>(write_report(refused, kToken), kToken), refused);
   const FailureAddress address{43210, kToken};
   EXPECT_EQ(read_failure_address(write_record(address)), address);
 }
 
 TEST(FailureText, ALineWithAnotherTokenIsNotRead) {
-  const auto text = write_failure(failure(256), kToken);
-  EXPECT_TRUE(read_failure(text, kToken));
-  EXPECT_FALSE(read_failure(text, kToken + 1));
-  EXPECT_FALSE(read_failure(write_failure(failure(256), 0), kToken));
+  const auto text = write_report(failure(256), kToken);
+  EXPECT_TRUE(read_report<Failure>(text, kToken));
+  EXPECT_FALSE(read_report<Failure>(text, kToken + 1));
+  EXPECT_FALSE(read_report<Failure>(write_report(failure(256), 0), kToken));
 }
 
 // The kernel's filter compares words of four bytes.
@@ -52,19 +52,20 @@ TEST(FailureText, BeginsWithAPrefixOfOneLength) {
   for (const auto token : {kToken, std::uint64_t{0}, std::uint64_t{1}, UINT64_MAX}) {
     EXPECT_EQ(failure_prefix(token).size(), 36U) << token;
     EXPECT_EQ(failure_prefix(token).size() % 4, 0U);
-    EXPECT_TRUE(write_failure(failure(256), token).starts_with(failure_prefix(token)));
+    EXPECT_TRUE(write_report(failure(256), token).starts_with(failure_prefix(token)));
   }
 }
 
 TEST(FailureText, ForgedTextDoesNotReachTheTerminal) {
   const std::string prefix = "bootstrap-failure-4 fedcba9876543210";
-  EXPECT_TRUE(read_failure(prefix + "5\t1\tnode002\t256\t3249\t0\t0\t0\t", kToken));
+  EXPECT_TRUE(read_report<Failure>(prefix + "5\t1\tnode002\t256\t3249\t0\t0\t0\t", kToken));
   for (const auto* rest : {"5\t1\tnode\033[31m\t256\t3249\t0\t0\t0\t", "5\t1\tnode002\t256\t0\t0\t0\t",
                            "5\t1\tnode002\t256\t3249\t0\t0\t0\tx", "5\t1\tnode002\t256\t3249\t0\t0\t2\t",
                            "-5\t1\tnode002\t256\t3249\t0\t0\t0\t", "5\t1\t\xc3\xa4\t256\t3249\t0\t0\t0\t", ""}) {
-    EXPECT_FALSE(read_failure(prefix + rest, kToken)) << rest;
+    EXPECT_FALSE(read_report<Failure>(prefix + rest, kToken)) << rest;
   }
-  EXPECT_FALSE(read_failure(prefix + "5\t1\t" + std::string(kMaxFailureText, 'n') + "\t256\t1\t0\t0\t0\t", kToken));
+  EXPECT_FALSE(
+      read_report<Failure>(prefix + "5\t1\t" + std::string(kMaxReportText, 'n') + "\t256\t1\t0\t0\t0\t", kToken));
   for (const auto* text :
        {"", "\t", "1", "0\t1\t", "1023\t1\t", "70000\t1\t", "2000\txyz\t", "2000\t", "-1\t1\t", "2000.1"}) {
     EXPECT_FALSE(read_failure_address(text)) << text;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "step_environment.h"
 
 namespace bootstrap {

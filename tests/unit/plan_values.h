@@ -10,9 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/plan/own_plan.h"
-#include "core/plan/step_plan.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan.h"
 #include "core/util/text.h"
 #include "step_environment.h"
 

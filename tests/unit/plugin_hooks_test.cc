@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "plan_values.h"
 #include "plugin_scenario.h"
 

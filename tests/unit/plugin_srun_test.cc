@@ -73,7 +73,7 @@ Descriptor sender_to(std::uint16_t port) {
 void flood(std::uint16_t port) {
   const auto socket = sender_to(port);
   for (int i = 0; i < kFlood; ++i) {
-    const auto text = i % 2 == 0 ? std::string("junk") : write_failure(failure(1, 256), static_cast<std::uint64_t>(i));
+    const auto text = i % 2 == 0 ? std::string("junk") : write_report(failure(1, 256), static_cast<std::uint64_t>(i));
     (void)::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
   }
 }
@@ -137,7 +137,7 @@ TEST(PluginFirstFailure, TheKernelDropsDatagramsWithoutTheToken) {
   const auto socket = ReportSocket::open();
   ASSERT_TRUE(socket.is_open());
   flood(socket.address().port);
-  const auto text = write_failure(failure(2, kExit3), socket.address().token);
+  const auto text = write_report(failure(2, kExit3), socket.address().token);
   const auto sender = sender_to(socket.address().port);
   ASSERT_GT(::send(sender.get(), text.data(), text.size(), 0), 0);
   const auto received = socket.receive();
@@ -158,7 +158,7 @@ TEST(PluginFirstFailure, WithoutTheFilterTheLineIsLost) {
   const auto sender = sender_to(ntohs(address.sin_port));
   ASSERT_EQ(::send(sender.get(), "the line", 8, 0), 8);
   std::string last;
-  char text[kMaxFailureText];
+  char text[kMaxReportText];
   for (ssize_t count = 0; (count = ::recv(socket.get(), text, sizeof text, 0)) > 0;) {
     last.assign(text, static_cast<std::size_t>(count));
   }

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/util/text.h"
 #include "own_network.h"
 #include "step_environment.h"

@@ -1,4 +1,5 @@
-// Layouts compared with a slow, obvious oracle; Slurm's distributions of tasks; and the names of ranks.
+// Layouts compared with a slow, obvious oracle; Slurm's distributions of tasks; the names of ranks; and the text from
+// srun to the nodes, which is read back the same, and short where it can be.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/rank_layout.h"
 
@@ -12,18 +13,20 @@
 #include <vector>
 
 #include "core/step/host_list.h"
+#include "core/util/text.h"
 #include "known_layout.h"
 #include "step_environment.h"
 
 namespace bootstrap {
 namespace {
 
+using Counts = std::vector<std::uint32_t>;
+
 LayoutComponent component(const std::string& nodes, std::vector<std::uint32_t> counts, std::vector<NodeIndex> map) {
   return {*parse_host_list(nodes), std::move(counts), std::move(map)};
 }
 
 TEST(TasksPerNode, ReadsSlurmsForm) {
-  using Counts = std::vector<std::uint32_t>;
   EXPECT_EQ(*parse_tasks_per_node("4"), Counts({4}));
   EXPECT_EQ(*parse_tasks_per_node("2(x3),1"), Counts({2, 2, 2, 1}));
   EXPECT_EQ(*parse_tasks_per_node("1,2(x2),1"), Counts({1, 2, 2, 1}));
@@ -143,6 +146,105 @@ TEST(RankNames, NamesAllRanksOnce) {
   std::vector<Rank> all(16);
   std::iota(all.begin(), all.end(), Rank{0});
   EXPECT_EQ(missing_ranks(block_layout(4, 4), all), "missing: all 16 ranks");
+}
+
+std::string write(const Counts& counts, const std::vector<NodeIndex>& map) {
+  return *write_layout(12, 3, {{12, "n[1-9]", counts, map}});
+}
+
+TEST(LayoutText, NamesTheUsualOrders) {
+  EXPECT_EQ(write({2, 2}, deal_block({2, 2})), "12.3/block");
+  EXPECT_EQ(write({2, 2}, deal_cyclic({2, 2})), "12.3/cyclic");
+  EXPECT_EQ(write({4, 3}, deal_plane({4, 3}, 2)), "12.3/plane:2");
+  EXPECT_EQ(write({1, 1, 2}, {2, 0, 1, 2}), "12.3/map:2,0,1,2");
+  EXPECT_EQ(write({3, 1}, {1, 0, 0, 0}), "12.3/map:1,0x3");
+}
+
+TEST(LayoutText, ComponentsCarryTheirOwn) {
+  const auto text = write_layout(43, 0, {{43, "n[1-2]", {2, 2}, deal_block({2, 2})}, {44, "n3", {1}, {0}}});
+  EXPECT_EQ(*text, "43.0/43;n[1-2];2x2;block/44;n3;1;block");
+  const auto read = succeeded(read_layout(*text, {}));
+  EXPECT_EQ(read->components[1].job, 44U);
+  EXPECT_EQ(read->components[1].nodes.at(0), "n3");
+}
+
+TEST(LayoutText, CarriesTheAddressOfMasterAddr) {
+  const std::vector<ComponentText> components{{43, "n1", {1}, {0}}, {44, "n2", {1}, {0}}};
+  const auto text = *write_layout(43, 0, components, {"10.0.0.1", {}, {}});
+  EXPECT_EQ(text, "43.0/43;n1;1;block/44;n2;1;block@10.0.0.1");
+  const auto read = succeeded(read_layout(text, {}));
+  EXPECT_EQ(read->meeting.ours, "10.0.0.1");
+}
+
+TEST(LayoutText, CarriesTheAddressesThatAreKnown) {
+  const std::vector<ComponentText> components{{43, "n1", {1}, {0}}};
+  const std::vector<std::pair<MeetingAddresses, std::string>> cases{
+      {{}, "43.0/block"},
+      {{"10.0.0.1", "fd00::7", {}}, "43.0/block@10.0.0.1,fd00::7"},
+      {{{}, "10.0.0.2", {}}, "43.0/block@,10.0.0.2"},
+      {{{}, {}, "n1-mgmt"}, "43.0/block@,,n1-mgmt"},
+  };
+  for (const auto& [meeting, expected] : cases) {
+    EXPECT_EQ(*write_layout(43, 0, components, meeting), expected);
+    const auto read = read_layout(expected, component("n1", {1}, {}));
+    ASSERT_TRUE(read) << expected;
+    EXPECT_EQ(read->meeting, meeting);
+  }
+  for (const auto* wrong : {"@x", "@10.0.0.1,x", "@,,a b", "@,,,"}) {
+    EXPECT_FALSE(read_layout(cat({"43.0/block", wrong}), component("n1", {1}, {}))) << wrong;
+  }
+}
+
+TEST(LayoutText, ComesBackTheSame) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 500; ++round) {
+    Counts counts(1 + random() % 7);
+    for (auto& count : counts) count = static_cast<std::uint32_t>(1 + random() % 4);
+    auto map = deal_plane(counts, static_cast<std::uint32_t>(1 + random() % 4));
+    if (round % 3 == 0) std::shuffle(map.begin(), map.end(), random);
+    const auto whole = component("n[1-" + std::to_string(counts.size()) + "]", counts, {});
+    const auto read = succeeded(read_layout(write(counts, map), whole));
+    EXPECT_EQ(read->components.at(0).node_of_rank, map);
+    EXPECT_EQ(read->components.at(0).tasks_per_node, counts);
+  }
+}
+
+TEST(LayoutText, IsForOneStep) {
+  EXPECT_TRUE(layout_is_for("12.3/block", 12, 3));
+  EXPECT_FALSE(layout_is_for("12.30/block", 12, 3));
+  EXPECT_FALSE(layout_is_for("112.3/block", 12, 3));
+  EXPECT_FALSE(layout_is_for("", 12, 3));
+}
+
+TEST(LayoutText, RefusesGarbage) {
+  const auto whole = component("n[1-2]", {2, 2}, {});
+  EXPECT_FALSE(read_layout("", whole));
+  for (const auto text :
+       split("12.3 12.3/ 12.3/diagonal 12.3/plane:0 12.3/plane: 12.3/map: 12.3/map:0 12.3/map:0,0,0,1 "
+             "12.3/map:0,9,1,1 12.3/map:0x2,1x99999999 12.3/block;block 12.3/1;2;3;4;5 "
+             "12.3/1;n1;1x9999999;block 12.3/x;n1;1;block 12.3/0;n1;1;block 12.3/-1/block 12.3/block/13;n2;1;block",
+             ' ')) {
+    EXPECT_FALSE(read_layout(text, whole)) << text;
+  }
+}
+
+TEST(LayoutText, LargeClaimsAreRefusedBeforeTheyCost) {
+  const auto whole = component("n[1-2]", {2, 2}, {});
+  std::string many = "12.0/";
+  for (int i = 0; i < 129; ++i) many += (i == 0 ? "" : "/") + std::string("1;n1;1;block");
+  for (const auto& text : {many, std::string("12.0/1;a[1-1048576];1x1048576;block"),
+                           std::string("12.0/1;a[1-40000];1x40000;block/1;b[1-40000];1x40000;block"),
+                           std::string("12.0/1;a;1048577;block"), std::string("12.0/1;a[1-2];0,1;block"),
+                           "12.0/map:" + std::string(60000, '0')}) {
+    EXPECT_FALSE(read_layout(text, whole)) << text.substr(0, 60);
+  }
+}
+
+TEST(LayoutText, TooIrregularForAVariableIsSaid) {
+  std::vector<NodeIndex> map = deal_block(Counts(20000, 2));
+  std::mt19937 random(1);
+  std::shuffle(map.begin(), map.end(), random);
+  EXPECT_EQ(error_of(write_layout(1, 0, {{1, "n[1-20000]", Counts(20000, 2), map}})).code, ErrorCode::kLimit);
 }
 
 }  // namespace

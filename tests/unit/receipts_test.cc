@@ -158,17 +158,18 @@ TEST(NodeReport, IsReadAsItWasWritten) {
                            .reason = "3 tasks share\t2 GPUs"};
   const auto text = write_report(refused, kToken);
   EXPECT_LT(text.size(), kMaxReportText);
-  const auto read = read_report(text, kToken);
+  const auto read = read_report<NodeReport>(text, kToken);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->host + std::to_string(read->tasks), "node0012");
-  EXPECT_FALSE(read_report(text, kToken + 1));
-  EXPECT_FALSE(read_report(text + std::string(kMaxReportText, 'x'), kToken));
+  EXPECT_FALSE(read_report<NodeReport>(text, kToken + 1));
+  EXPECT_FALSE(read_report<NodeReport>(text + std::string(kMaxReportText, 'x'), kToken));
 }
 
 // srun of 1.0.0 reads failures alone, and drops the rest.
 TEST(NodeReport, IsNoFailureAndNoFailureIsOne) {
-  EXPECT_FALSE(read_failure(write_report(report(Kind::kPassed, "node001"), kToken), kToken));
-  EXPECT_FALSE(read_report(write_failure({.rank = 1, .host = "node001", .wait_status = 256}, kToken), kToken));
+  EXPECT_FALSE(read_report<Failure>(write_report(report(Kind::kPassed, "node001"), kToken), kToken));
+  EXPECT_FALSE(
+      read_report<NodeReport>(write_report(Failure{.rank = 1, .host = "node001", .wait_status = 256}, kToken), kToken));
 }
 
 }  // namespace

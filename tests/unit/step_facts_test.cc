@@ -1,5 +1,5 @@
 // StepFacts from environments: right, or an error that names what is wrong. Ranks that mpirun started: their ids and
-// values, and the variables of the step around them, which are not theirs.
+// values, and the variables of the step around them, which are not theirs. srun's decision is read as it was written.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
@@ -293,6 +293,66 @@ TEST(MpirunFacts, TheCommandSeesWhatWasSet) {
     EXPECT_TRUE(task->is_set);
     EXPECT_TRUE(task->differences.empty()) << task->differences.front();
   }
+}
+
+TEST(Decision, IsReadAsItWasWritten) {
+  const StepId id{.job = 12, .step = 3};
+  for (const auto set_up : {SetUp::kNothing, SetUp::kTorchrun, SetUp::kWorld, SetUp::kAllSettings}) {
+    for (const auto asked : {Asked::kUnasked, Asked::kWeakly, Asked::kStrongly}) {
+      const Decision decision{.set_up = set_up,
+                              .asked = asked,
+                              .is_verbose = true,
+                              .is_observed = false,
+                              .salt = 0xfedcba9876543210U,
+                              .unusable_master = "nowhere.example",
+                              .endpoint = {"port=auto", "master_addr=%h-ib0"},
+                              .reason = "a; b; c"};
+      EXPECT_EQ(read_decision(write_decision(id, decision), id), decision);
+      EXPECT_EQ(asks_strongly(write_decision(id, decision)), asked == Asked::kStrongly);
+      EXPECT_EQ(read_set_up(cat({write_set_up(set_up), " option:port=2000"})), set_up);
+    }
+  }
+  Decision observed;
+  observed.is_observed = true;
+  EXPECT_EQ(read_decision(write_decision(id, observed), id), observed);
+}
+
+// The reason goes into slurmd's log and to the user's terminal.
+TEST(Decision, HoldsPrintableTextAlone) {
+  const StepId id{.job = 12, .step = 3};
+  Decision decision;
+  decision.reason = "\xc3\xa9.py is\na Python script";
+  const auto read = read_decision(write_decision(id, decision), id);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->reason, "??.py is?a Python script");
+  decision.reason = std::string(5000, 'x');
+  EXPECT_TRUE(read_decision(write_decision(id, decision), id));
+  for (const auto* text : {"5\t12.3\t0\t0\t1\t0\t\t0\t\ta\nb\t", "5\t12.3\t0\t0\t1\t0\t\t0\t\t\x1b[31m\t",
+                           "5\t12.3\t2\t0\t0\t0\ta b\t0\t\t\t"}) {
+    EXPECT_FALSE(read_decision(text, id)) << text;
+  }
+  EXPECT_FALSE(read_decision("5\t12.3\t0\t0\t1\t0\t\t0\t\t" + std::string(5000, 'x') + "\t", id));
+}
+
+TEST(Decision, OfAnotherStepOrVersionIsNone) {
+  const auto text = write_decision({.job = 12, .step = 3}, Decision{});
+  EXPECT_FALSE(read_decision(text, {.job = 12, .step = 4}));
+  EXPECT_FALSE(read_decision(text, {.job = 13, .step = 3}));
+  const auto of_async = write_decision({.job = 12, .step = kPendingStep}, {});
+  EXPECT_TRUE(read_decision(of_async, {.job = 12, .step = 3}));
+  EXPECT_FALSE(read_decision(of_async, {.job = 13, .step = 3}));
+  EXPECT_FALSE(read_decision("1" + text.substr(1), {.job = 12, .step = 3}));
+  for (const auto* other :
+       {"", "\t", "5\t12.3\t2\t0\t0\tzz\t\t0\t\t\t", "5\t12.3\t9\t0\t0\t0\t\t0\t\t\t", "5\t12.3\t2"}) {
+    EXPECT_FALSE(read_decision(other, {.job = 12, .step = 3})) << other;
+    EXPECT_FALSE(asks_strongly(other)) << other;
+  }
+  // A later version may add fields behind these.
+  EXPECT_TRUE(asks_strongly("5\t12.3\tnew\t2\tmore", "12.3"));
+  EXPECT_FALSE(asks_strongly("5\t12.3\tnew\t2\tmore", "12.4"));
+  EXPECT_FALSE(asks_strongly("5\t12.3\tnew\t1\tmore", "12.3"));
+  EXPECT_EQ(read_set_up(""), SetUp::kAllSettings);
+  EXPECT_EQ(read_set_up("option:port=2000"), SetUp::kAllSettings);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include "core/activation/activation_rules.h"
 
 #include <algorithm>
-#include <string_view>
 
+#include "core/settings/variables.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 

@@ -10,7 +10,7 @@
 
 #include "core/program/program.h"
 #include "core/settings/settings.h"
-#include "core/step/srun_messages.h"
+#include "core/step/step_facts.h"
 
 namespace bootstrap {
 

@@ -43,7 +43,7 @@ bool is_mig_kind(std::string_view kind) {
   return false;
 }
 
-using Counts = std::map<std::string_view, std::uint64_t>;  // of each kind; "" stands for GPUs of any kind
+using Counts = std::map<std::string, std::uint64_t>;  // of each kind; "" stands for GPUs of any kind
 
 // Nothing where a part of the list cannot be read. srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is
 // one request, and the last one counts.
@@ -51,20 +51,14 @@ std::optional<Counts> count_gpus(std::string_view list) {
   Counts counts;
   for (const auto item : split(list, ',')) {
     if (!is_of(item, "gpu")) continue;
-    auto words = split(resource_of(item), ':');
-    words.erase(words.begin());
-    std::string_view kind;
-    std::uint64_t count = 1;
     // "gpu", "gpu:2", "gpu:a100" or "gpu:a100:2"; "gpu=2" and "gpu:a100=2" since 24.11.
-    auto last = words.empty() ? resource_of(item) : words.back();
-    const auto equals = last.find('=');
-    const auto number = parse_unsigned(equals == std::string_view::npos ? last : last.substr(equals + 1), kMostGpus);
-    if (number) count = *number;
-    if (!words.empty() && (equals != std::string_view::npos || !number || words.size() > 1)) {
-      kind = equals != std::string_view::npos ? words.front().substr(0, words.front().find('=')) : words.front();
-    }
-    if (words.size() > 2 || (!number && (words.size() == 2 || equals != std::string_view::npos))) return std::nullopt;
-    counts[kind] = count;
+    const auto text = replaced(resource_of(item), "=", ":");
+    const auto words = split(text, ':');
+    const auto number = parse_unsigned(words.back(), kMostGpus);
+    const bool needs_number = words.size() > 2 || item.find('=') != std::string_view::npos;
+    if (words.size() > 3 || (needs_number && !number)) return std::nullopt;
+    const bool has_kind = words.size() > 2 || (words.size() == 2 && !number);
+    counts[std::string(has_kind ? words[1] : "")] = number.value_or(1);
   }
   return counts;
 }
@@ -124,13 +118,6 @@ Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
 
 constexpr std::string_view kPerNode = "use --gpus-per-node=N instead, for a GPU for each task, or --bootstrap=on";
 
-GpuRequest refuse(GpuRequest request, std::string reason, std::string_view hint = {}) {
-  request.per_node.reset();
-  request.reason = std::move(reason);
-  request.hint = hint;
-  return request;
-}
-
 }  // namespace
 
 bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
@@ -140,6 +127,11 @@ bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes) {
 
 GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   GpuRequest found;
+  const auto without_number = [&](std::string_view reason, std::string_view hint = {}) {
+    found.reason = reason;
+    found.hint = hint;
+    return found;
+  };
   const auto lists = {std::string_view(request.per_node), std::string_view(request.per_step),
                       std::string_view(request.per_socket), std::string_view(request.per_task)};
   const auto any = [&](std::string_view resource) {
@@ -147,33 +139,33 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   };
   const bool has_shares = any("shard") || any("mps");
   found.has_gpus = has_shares || any("gpu");
-  if (!found.has_gpus) return refuse(std::move(found), "the step has no GPUs");
-  if (has_shares) return refuse(std::move(found), "the step has shares of GPUs (shard, MPS)");
+  if (!found.has_gpus) return without_number("the step has no GPUs");
+  if (has_shares) return without_number("the step has shares of GPUs (shard, MPS)");
   if (list_has(request.per_task, "gpu"))
-    return refuse(std::move(found), "the step has GPUs per task (--gpus-per-task)", kPerNode);
+    return without_number("the step has GPUs per task (--gpus-per-task)", kPerNode);
   if (list_has(request.per_socket, "gpu"))
-    return refuse(std::move(found), "the step has GPUs per socket (--gpus-per-socket)", kPerNode);
+    return without_number("the step has GPUs per socket (--gpus-per-socket)", kPerNode);
   if (binds_gpus(request.bind))
-    return refuse(std::move(found), "Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
+    return without_number("Slurm binds each task to its own GPUs (--gpu-bind, --ntasks-per-gpu)", kPerNode);
 
   auto list = list_has(request.per_node, "gpu") ? request.per_node : request.per_step;
   if (needs_job_nodes(request, nodes)) {
     auto share = share_of_job(request, nodes);
-    if (share.list.empty()) return refuse(std::move(found), std::string(share.why), kPerNode);
+    if (share.list.empty()) return without_number(share.why, kPerNode);
     list = std::move(share.list);
   }
   const auto counts = count_gpus(list);
-  if (!counts) return refuse(std::move(found), "the step's request for GPUs has an unknown form");
+  if (!counts) return without_number("the step's request for GPUs has an unknown form");
   if (counts->count("") != 0 && counts->size() > 1) {
-    return refuse(std::move(found), "the step asks for GPUs of one type and for GPUs of any type");
+    return without_number("the step asks for GPUs of one type and for GPUs of any type");
   }
   for (const auto& [kind, count] : *counts) {
-    if (is_mig_kind(kind)) return refuse(std::move(found), "the step has MIG instances");
+    if (is_mig_kind(kind)) return without_number("the step has MIG instances");
   }
   const auto sum = sum_of(counts);
   if (sum == 0) {
     found.has_gpus = false;  // --gres=gpu:0
-    return refuse(std::move(found), "the step has no GPUs");
+    return without_number("the step has no GPUs");
   }
   found.per_node = static_cast<std::uint32_t>(std::min<std::uint64_t>(sum, kMostGpus));
   return found;

@@ -132,8 +132,8 @@ std::string near_table(const std::vector<NearRow>& rows, const std::vector<std::
   add(cured,
       " may run on cores far from the GPU: start the program with slurm-bootstrap near, or use srun "
       "--distribution=*:block");
-  add(lost, " has no core of the step near the GPU: use --gres-flags=enforce-binding with sbatch or salloc");
-  add(unknown, " has no GPU whose place is known");
+  add(lost, " without a core of the step near the GPU: use --gres-flags=enforce-binding with sbatch or salloc");
+  add(unknown, " without a GPU whose place is known");
   if (cured + lost + unknown == 0) text.emplace_back("all ranks run on cores near their GPU");
   return cat({join(text, "\n"), "\n"});
 }

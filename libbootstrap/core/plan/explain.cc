@@ -9,7 +9,6 @@
 #include "core/plan/node_gpus.h"
 #include "core/program/program_names.h"
 #include "core/settings/variables.h"
-#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
 
@@ -39,66 +38,6 @@ std::string note_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
               " for a task for each GPU"});
 }
 
-}  // namespace
-
-std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
-                                        bool reserves_port) {
-  std::vector<std::string> lines;
-  // Where torchrun is the program, it alone knows them, by other names.
-  const bool is_torchruns = find_variable(task.variables, "MASTER_ADDR") == nullptr;
-  for (const auto& variable : task.variables) {
-    const bool is_address = variable.name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR");
-    const bool is_port = variable.name == (is_torchruns ? "PET_MASTER_PORT" : "MASTER_PORT");
-    if (!is_address && !is_port && variable.action == Action::kSet) continue;
-    lines.push_back(decision_line(variable, is_port      ? plan.master.port_from
-                                            : is_address ? plan.master.address_from
-                                                         : variable.from));
-    if (!is_port || !reserves_port) continue;
-    lines.back() +=
-        facts.is_preloaded ? ", reserved while the first program of rank 0 runs" : ", reserved until the step ends";
-  }
-  for (const auto& note : step_notes(facts, plan)) lines.push_back(note);
-  return lines;
-}
-
-std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
-  const bool is_one_on_each = facts.layout.size() > 1 && facts.layout.size() == facts.layout.node_count();
-  const bool has_asked = facts.decision.asked != Asked::kUnasked && facts.decision.set_up == SetUp::kAllSettings;
-  return is_one_on_each && has_asked ? note_unused_gpus(facts, plan) : std::string();
-}
-
-std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan) {
-  std::vector<std::string> notes;
-  if (auto unknown = describe_unknown(facts.environment); !unknown.empty()) notes.push_back(std::move(unknown));
-  // mpirun has options of its own for both.
-  if (facts.id.launcher == Launcher::kMpirun) return notes;
-  for (auto& note : {note_spread(facts.layout), note_unused_gpus(facts, plan)}) {
-    if (!note.empty()) notes.push_back(note);
-  }
-  return notes;
-}
-
-std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near) {
-  if (cores.empty() || near.empty() || !(cores & near).empty()) return {};
-  const bool is_world = facts.decision.set_up == SetUp::kWorld;
-  return cat({"rank ", std::to_string(rank), " runs on cores ", cores.to_list(), ", and its GPU is near to cores ",
-              near.to_list(),
-              is_world ? "; use --bootstrap=on for GPUs near to the cores of their tasks"
-                       : "; use --gres-flags=enforce-binding for cores near to the GPUs"});
-}
-
-std::string note_one_core(const StepFacts& facts, const StepPlan& plan, Rank rank) {
-  const auto gpus = plan.gpus ? view_of(*plan.gpus, facts.layout.place(rank).local_rank).group.size() : 0;
-  if (gpus == 0) return {};
-  constexpr std::string_view kCure =
-      "use srun --cpus-per-task=N for N cores, also in a job that has them, because srun does not take the number of "
-      "sbatch";
-  return cat({"rank ", std::to_string(rank), " has one core and ", counted(gpus, "GPU"),
-              ": data loaders share this core with the training; ", kCure});
-}
-
-namespace {
-
 constexpr std::size_t kNameWidth = 26;
 constexpr std::size_t kValueWidth = 21;
 constexpr std::size_t kFrameworkColumn = 12;
@@ -120,19 +59,12 @@ void append_row(std::string& out, std::string_view name, std::string_view value,
 
 // "0 1 0 1" where it fits, else the range of values.
 std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
-  std::string all;
-  std::uint32_t least = UINT32_MAX;
-  std::uint32_t most = 0;
-  bool fits = true;
-  for (Rank rank = 0; rank < layout.size(); ++rank) {
-    const auto value = layout.place(rank).*member;
-    least = std::min(least, value);
-    most = std::max(most, value);
-    if (fits) all += cat({rank == 0 ? "" : " ", std::to_string(value)});
-    fits = all.size() < kValueWidth;
-  }
-  if (least == most) return std::to_string(least);
-  return fits ? all : cat({std::to_string(least), " to ", std::to_string(most), " by rank"});
+  std::vector<std::uint32_t> values;
+  for (Rank rank = 0; rank < layout.size(); ++rank) values.push_back(layout.place(rank).*member);
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  if (*least == *most) return std::to_string(*least);
+  const auto all = join(values, " ");
+  return all.size() < kValueWidth ? all : cat({std::to_string(*least), " to ", std::to_string(*most), " by rank"});
 }
 
 // Of the tasks of this node: "0,1 1,0"; nothing where all have the same.
@@ -277,7 +209,92 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
   }
 }
 
+std::string json_rank(const Layout& layout, const Place& place) {
+  return cat({"{", json_number("rank", place.rank), ", ", json_member("host", json_string(layout.hosts()[place.node])),
+              ", ", json_number("local_rank", place.local_rank), ", ", json_number("local_size", place.local_size),
+              ", ", json_number("node_rank", place.node_rank), ", ", json_number("cross_rank", place.cross_rank), ", ",
+              json_number("cross_size", place.cross_size), "}"});
+}
+
+std::string json_variable(const PlannedVariable& variable, const StepFacts& facts) {
+  constexpr std::array<std::string_view, 3> kActions{"set", "replaced", "kept"};
+  std::vector<std::string> values;
+  const bool is_by_rank = variable.of_place != nullptr && facts.knows_hosts;
+  for (Rank rank = 0; is_by_rank && rank < facts.layout.size(); ++rank) {
+    values.push_back(json_string(std::to_string(facts.layout.place(rank).*variable.of_place)));
+  }
+  auto out = cat({"{", json_member("name", json_string(variable.name)), ", ",
+                  is_by_rank ? json_member("by_rank", cat({"[", join(values, ", "), "]"}))
+                             : json_member("value", json_string(variable.value)),
+                  ", ", json_member("from", json_string(variable.from)), ", ",
+                  json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
+  if (variable.framework) {
+    out += cat({", ", json_member("framework", json_string(framework_name(*variable.framework)))});
+  }
+  if (variable.action != Action::kSet) {
+    out += cat({", ", json_member("previous", json_string(variable.previous)), ", ",
+                json_member("why", json_string(variable.why))});
+  }
+  return out + "}";
+}
+
 }  // namespace
+
+std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
+                                        bool reserves_port) {
+  std::vector<std::string> lines;
+  // Where torchrun is the program, it alone knows them, by other names.
+  const bool is_torchruns = find_variable(task.variables, "MASTER_ADDR") == nullptr;
+  for (const auto& variable : task.variables) {
+    const bool is_address = variable.name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR");
+    const bool is_port = variable.name == (is_torchruns ? "PET_MASTER_PORT" : "MASTER_PORT");
+    if (!is_address && !is_port && variable.action == Action::kSet) continue;
+    lines.push_back(decision_line(variable, is_port      ? plan.master.port_from
+                                            : is_address ? plan.master.address_from
+                                                         : variable.from));
+    if (!is_port || !reserves_port) continue;
+    lines.back() +=
+        facts.is_preloaded ? ", reserved while the first program of rank 0 runs" : ", reserved until the step ends";
+  }
+  for (const auto& note : step_notes(facts, plan)) lines.push_back(note);
+  return lines;
+}
+
+std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
+  const bool is_one_on_each = facts.layout.size() > 1 && facts.layout.size() == facts.layout.node_count();
+  const bool has_asked = facts.decision.asked != Asked::kUnasked && facts.decision.set_up == SetUp::kAllSettings;
+  return is_one_on_each && has_asked ? note_unused_gpus(facts, plan) : std::string();
+}
+
+std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan) {
+  std::vector<std::string> notes;
+  if (auto unknown = describe_unknown(facts.environment); !unknown.empty()) notes.push_back(std::move(unknown));
+  // mpirun has options of its own for both.
+  if (facts.id.launcher == Launcher::kMpirun) return notes;
+  for (auto& note : {note_spread(facts.layout), note_unused_gpus(facts, plan)}) {
+    if (!note.empty()) notes.push_back(note);
+  }
+  return notes;
+}
+
+std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near) {
+  if (cores.empty() || near.empty() || !(cores & near).empty()) return {};
+  const bool is_world = facts.decision.set_up == SetUp::kWorld;
+  return cat({"rank ", std::to_string(rank), " runs on cores ", cores.to_list(), ", and its GPU is near to cores ",
+              near.to_list(),
+              is_world ? "; use --bootstrap=on for GPUs near to the cores of their tasks"
+                       : "; use --gres-flags=enforce-binding for cores near to the GPUs"});
+}
+
+std::string note_one_core(const StepFacts& facts, const StepPlan& plan, Rank rank) {
+  const auto gpus = plan.gpus ? view_of(*plan.gpus, facts.layout.place(rank).local_rank).group.size() : 0;
+  if (gpus == 0) return {};
+  constexpr std::string_view kCure =
+      "use srun --cpus-per-task=N for N cores, also in a job that has them, because srun does not take the number of "
+      "sbatch";
+  return cat({"rank ", std::to_string(rank), " has one core and ", counted(gpus, "GPU"),
+              ": data loaders share this core with the training; ", kCure});
+}
 
 std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
                          const ExplainContext& context) {
@@ -320,39 +337,6 @@ std::string explain_set_up(const StepFacts& facts, const Settings& settings, con
   for (const auto& line : lines) text += cat({step_prefix(facts.id), line, "\n"});
   return text;
 }
-
-namespace {
-
-std::string json_rank(const Layout& layout, const Place& place) {
-  return cat({"{", json_number("rank", place.rank), ", ", json_member("host", json_string(layout.hosts()[place.node])),
-              ", ", json_number("local_rank", place.local_rank), ", ", json_number("local_size", place.local_size),
-              ", ", json_number("node_rank", place.node_rank), ", ", json_number("cross_rank", place.cross_rank), ", ",
-              json_number("cross_size", place.cross_size), "}"});
-}
-
-std::string json_variable(const PlannedVariable& variable, const StepFacts& facts) {
-  constexpr std::array<std::string_view, 3> kActions{"set", "replaced", "kept"};
-  std::vector<std::string> values;
-  const bool is_by_rank = variable.of_place != nullptr && facts.knows_hosts;
-  for (Rank rank = 0; is_by_rank && rank < facts.layout.size(); ++rank) {
-    values.push_back(json_string(std::to_string(facts.layout.place(rank).*variable.of_place)));
-  }
-  auto out = cat({"{", json_member("name", json_string(variable.name)), ", ",
-                  is_by_rank ? json_member("by_rank", cat({"[", join(values, ", "), "]"}))
-                             : json_member("value", json_string(variable.value)),
-                  ", ", json_member("from", json_string(variable.from)), ", ",
-                  json_member("action", json_string(kActions[static_cast<std::size_t>(variable.action)]))});
-  if (variable.framework) {
-    out += cat({", ", json_member("framework", json_string(framework_name(*variable.framework)))});
-  }
-  if (variable.action != Action::kSet) {
-    out += cat({", ", json_member("previous", json_string(variable.previous)), ", ",
-                json_member("why", json_string(variable.why))});
-  }
-  return out + "}";
-}
-
-}  // namespace
 
 std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
                          const ExplainContext& context) {

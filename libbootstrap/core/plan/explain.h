@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "core/hardware/cpu_set.h"
-#include "core/plan/step_plan.h"
-#include "core/plan/task_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
 

@@ -1,11 +1,11 @@
-// Where the ranks meet: MASTER_ADDR and MASTER_PORT, which all nodes compute alike, and when the user's own stay.
+// Where the ranks meet, when the user's own MASTER_ADDR and MASTER_PORT stay, and the further ports of a step.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/master_endpoint.h"
 
 #include <algorithm>
 
 #include "core/hardware/network.h"
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 #include "core/step/host_list.h"
 #include "core/util/text.h"
 
@@ -25,6 +25,59 @@ std::uint64_t number_of(const StepId& id) {
   constexpr std::uint64_t kPerJob = 37;
   constexpr std::uint64_t kPerRestart = 5003;  // prime, far from a multiple of kPerJob
   return id.job * kPerJob + id.step + id.restart * kPerRestart;
+}
+
+// Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can.
+std::string unsuitable_master(const StepFacts& facts, std::string_view address) {
+  if (facts.layout.node_count() < 2 || address.empty()) return {};
+  if (!is_host_name(address)) return "it is not a host name";
+  if (is_loopback_name(address)) return "it is a loopback address";
+  return {};
+}
+
+// Why the ranks may fail to meet at the user's MASTER_ADDR; empty: no reason is known. A name that is not one of the
+// step's nodes may be a name of rank 0's host in another network.
+std::string doubtful_master(const StepFacts& facts, std::string_view address) {
+  const auto& layout = facts.layout;
+  if (address.empty() || !facts.knows_hosts) return {};
+  if (address == facts.decision.unusable_master) return "it does not resolve where srun runs";
+  const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  const auto& first = layout.host_of(0);
+  if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
+  const auto is_named = [&](const std::string& host) {
+    return address == host || (address.find('.') != std::string_view::npos && short_name(address) == host);
+  };
+  const auto& hosts = layout.hosts();
+  if (std::any_of(hosts.begin(), hosts.end(), is_named)) return cat({"rank 0 is on ", first});
+  // It comes from the user, and 65,536 names take 46 million instructions. In a larger job the address alone is looked
+  // at.
+  constexpr std::size_t kMostNodes = 2048;
+  const auto of_job = parse_host_list(facts.environment.get("SLURM_JOB_NODELIST").value_or(""), kMostNodes);
+  if (!of_job || std::none_of(of_job->begin(), of_job->end(), is_named)) return {};
+  return cat({"this step has no task on that node, and rank 0 is on ", first});
+}
+
+std::string describe_refused_master(const PortPlan& plan, const std::string& reason, const Settings& settings) {
+  if (plan.is_users) return cat({reason, "; you set this port: if rank 0 listens on it, set another one"});
+  const auto& port = settings.port;
+  if (port.value != 0) {
+    return cat({reason, "; set another port in ", setting_name(settings, "port"),
+                ", or let the plugin choose one (--bootstrap-port=auto)"});
+  }
+  constexpr std::string_view kOtherPorts =
+      "; start the step again, or set other ports with --bootstrap-port or --bootstrap-port-range; if this happens "
+      "often, let Slurm reserve the ports (MpiParams=ports= in slurm.conf), or use --bootstrap-claim=off to start "
+      "without a reserved port";
+  return cat({reason, kOtherPorts});
+}
+
+// The i-th port, from 0, that a rank may have in BOOTSTRAP_PORTS: no other port of the step on its node. 0: the range
+// has no more.
+std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i) {
+  const auto& range = settings.port_range.value;
+  const auto most = facts.layout.most_on_a_node();
+  const auto n = most + 2 + facts.layout.place(rank).local_rank + i * most;  // behind TensorFlow's and JAX's
+  return n + range.low <= range.high ? further_port(facts, range, n) : std::uint16_t{0};
 }
 
 }  // namespace
@@ -115,40 +168,6 @@ Result<MasterEndpoint> choose_master_endpoint(const StepFacts& facts, const Sett
   return master;
 }
 
-namespace {
-
-// Why the user's MASTER_ADDR cannot be right for a step of several nodes; empty: it can.
-std::string unsuitable_master(const StepFacts& facts, std::string_view address) {
-  if (facts.layout.node_count() < 2 || address.empty()) return {};
-  if (!is_host_name(address)) return "it is not a host name";
-  if (is_loopback_name(address)) return "it is a loopback address";
-  return {};
-}
-
-// Why the ranks may fail to meet at the user's MASTER_ADDR; empty: no reason is known. A name that is not one of the
-// step's nodes may be a name of rank 0's host in another network.
-std::string doubtful_master(const StepFacts& facts, std::string_view address) {
-  const auto& layout = facts.layout;
-  if (address.empty() || !facts.knows_hosts) return {};
-  if (address == facts.decision.unusable_master) return "it does not resolve where srun runs";
-  const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
-  const auto& first = layout.host_of(0);
-  if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};
-  const auto is_named = [&](const std::string& host) {
-    return address == host || (address.find('.') != std::string_view::npos && short_name(address) == host);
-  };
-  const auto& hosts = layout.hosts();
-  if (std::any_of(hosts.begin(), hosts.end(), is_named)) return cat({"rank 0 is on ", first});
-  // It comes from the user, and 65,536 names take 46 million instructions. In a larger job the address alone is looked
-  // at.
-  constexpr std::size_t kMostNodes = 2048;
-  const auto of_job = parse_host_list(facts.environment.get("SLURM_JOB_NODELIST").value_or(""), kMostNodes);
-  if (!of_job || std::none_of(of_job->begin(), of_job->end(), is_named)) return {};
-  return cat({"this step has no task on that node, and rank 0 is on ", first});
-}
-
-}  // namespace
-
 void add_master(VariableList& variables, const StepFacts& facts, const MasterEndpoint& master,
                 const Settings& settings) {
   const bool port_is_asked = settings.port.source >= Source::kEnvironment && settings.port.value != 0;
@@ -203,6 +222,59 @@ std::string_view master_to_look_up(const Environment& environment) {
   const auto users = environment.get("MASTER_ADDR").value_or("");
   const bool is_ours = ExportRecord(environment).is_ours("MASTER_ADDR", users);
   return is_ours || !is_host_name(users) || is_loopback_name(users) ? std::string_view() : users;
+}
+
+PortToReserve port_to_reserve(std::string_view what, std::uint16_t port, const std::string& host) {
+  return {port, cat({what, " ", std::to_string(port), " on ", host})};
+}
+
+std::vector<RefusedPort> describe_refused_ports(const PortPlan& plan, const PortFacts& found, const StepFacts& facts,
+                                                const Settings& settings) {
+  std::vector<RefusedPort> refused;
+  // A single task meets no other, and a server would report the error itself.
+  if (!found.refused_master.empty() && facts.layout.size() > 1) {
+    refused.push_back({describe_refused_master(plan, found.refused_master, settings), plan.is_users});
+  }
+  for (const auto& reason : found.refused_workers) {
+    constexpr std::string_view kHint =
+        "; start the step again, or set other ports with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE";
+    refused.push_back({cat({reason, kHint})});
+  }
+  if (!found.task_without_ports) return refused;
+  const auto rank = facts.ranks_here[*found.task_without_ports];
+  refused.push_back(
+      {cat({setting_text(settings, "ports"), ": too few ports are free for rank ", std::to_string(rank), " on ",
+            facts.layout.host_of(rank), "; set others with --bootstrap-port-range or SLURM_BOOTSTRAP_PORT_RANGE"})});
+  return refused;
+}
+
+Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Settings& settings) {
+  constexpr std::uint32_t kMostOnNode = 256;  // descriptors of slurmstepd, which needs others for the tasks
+  constexpr std::uint32_t kMostInUse = 16;    // ports of a task that are passed over, since others have them
+  const auto count = settings.ports.value;
+  if (count == 0 || facts.decision.set_up == SetUp::kTorchrun) return {};
+  const auto most = facts.layout.most_on_a_node();
+  const auto& range = settings.port_range.value;
+  const auto others = most + 2;  // MASTER_PORT, JAX's and TensorFlow's
+  const auto size = std::uint32_t{range.high} - range.low + 1U;
+  const auto room = std::min(kMostOnNode, size - std::min(size, others));
+  if (most * count > room) {
+    return fail(ErrorCode::kLimit,
+                cat({setting_text(settings, "ports"), ": ", counted(most, "task"), " on a node need ",
+                     std::to_string(most * count), " ports, and there are ", std::to_string(room),
+                     "; use a lower number, or a larger --bootstrap-port-range"}));
+  }
+  plan.count_of_task = count;
+  plan.reserves_ports_of_tasks = settings.claim.value;
+  for (const auto rank : facts.ranks_here) {
+    auto& ports = plan.of_tasks.emplace_back();
+    for (std::uint32_t i = 0; i < count + kMostInUse; ++i) {
+      const auto port = task_port(facts, settings, rank, i);
+      if (port == 0) break;
+      ports.push_back(port);
+    }
+  }
+  return {};
 }
 
 }  // namespace bootstrap

@@ -1,10 +1,13 @@
 // Where the ranks meet: MASTER_ADDR and MASTER_PORT, which all nodes compute alike, and when the user's own stay.
+// Further ports of a step, which ports slurmstepd or a preloaded process holds, and what people read where it cannot.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/settings/settings.h"
 #include "core/step/step_facts.h"
@@ -66,5 +69,48 @@ void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& se
 
 // The user's MASTER_ADDR where srun has to find out whether it resolves; empty: there is none, or it needs no look-up.
 std::string_view master_to_look_up(const Environment& environment);
+
+inline constexpr std::string_view kPortsVariable = "BOOTSTRAP_PORTS";
+
+struct PortToReserve {
+  std::uint16_t port = 0;
+  std::string name;  // "MASTER_PORT 25000 on node001"
+};
+
+struct PortPlan {
+  std::optional<PortToReserve> master;  // on the node of rank 0 alone
+  bool is_users = false;                // MASTER_PORT was in the environment and is kept
+  // Only tried: a reservation could keep the user's own program from the port, and the step did not ask for one.
+  bool is_only_tried = false;
+  std::vector<PortToReserve> workers;  // of this node's TensorFlow servers
+
+  // BOOTSTRAP_PORTS: by local task the ports that it may have; it gets the first ones that are free, so many of them.
+  std::vector<std::vector<std::uint16_t>> of_tasks;
+  std::uint32_t count_of_task = 0;
+  bool reserves_ports_of_tasks = true;
+};
+
+// The result.
+struct PortFacts {
+  bool reserves_master = false;
+  std::string refused_master;                        // the system's reason, behind the name of the port; empty: none
+  std::vector<std::string> refused_workers;          // likewise
+  std::vector<std::vector<std::uint16_t>> of_tasks;  // empty: too few ports are free for one of them
+  std::optional<std::size_t> task_without_ports;     // that local task
+};
+
+struct RefusedPort {
+  std::string sentence;   // the port, its host, the reason and a remedy
+  bool is_users = false;  // the user set this MASTER_PORT: two steps of a job may share it, and one of them listens
+};
+
+std::vector<RefusedPort> describe_refused_ports(const PortPlan& plan, const PortFacts& found, const StepFacts& facts,
+                                                const Settings& settings);
+
+// Plans BOOTSTRAP_PORTS. The tasks' own servers listen there: those of inference engines, for one.
+Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Settings& settings);
+
+// "MASTER_PORT 25000 on node001".
+PortToReserve port_to_reserve(std::string_view what, std::uint16_t port, const std::string& host);
 
 }  // namespace bootstrap

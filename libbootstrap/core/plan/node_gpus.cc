@@ -1,4 +1,4 @@
-// The GPU half of a plan: whether and how the tasks of this node get GPUs, and the variables for them.
+// Whether and how the tasks of this node get GPUs, what each task sees of them, and the variables for that.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/node_gpus.h"
 
@@ -7,7 +7,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/plan/step_plan.h"
+#include "core/hardware/gpu_assignment.h"
+#include "core/plan/plan.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 
@@ -68,6 +69,130 @@ std::string origin_of_list(const NodeGpus& node) {
 // An unasked step keeps Slurm's list. The site's gpu= applies to steps that ask.
 bool is_untouched(const StepFacts& facts, const Settings& settings) {
   return facts.decision.set_up != SetUp::kAllSettings && settings.gpu.source < Source::kEnvironment;
+}
+
+using Entries = std::vector<std::uint32_t>;  // indices into GpuList::entries
+
+bool has(const Entries& entries, std::uint32_t entry) {
+  return std::find(entries.begin(), entries.end(), entry) != entries.end();
+}
+
+Entries own_entries(const NodeGpus& node, std::uint32_t local_rank) {
+  if (node.is_own_list) return node.order;
+  Entries own;
+  for (const auto position : positions_of(local_rank, node.tasks, node.order.size())) {
+    own.push_back(node.order[position]);
+  }
+  return own;
+}
+
+// `own` first, then what else is in `all`.
+Entries own_first(const Entries& own, const Entries& all) {
+  auto entries = own;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(entries), [&](auto entry) { return !has(own, entry); });
+  return entries;
+}
+
+std::string list_text(const GpuList& list, const Entries& entries) {
+  std::vector<std::string_view> names;
+  for (const auto entry : entries) names.emplace_back(list.entries[entry]);
+  return join(names, ",");
+}
+
+// Each task's own GPUs stand at the head of its list: their ordinals are 0, 1, ... in all tasks.
+GpuView view_alone(const Entries& own, std::string list) {
+  GpuView view;
+  view.list = std::move(list);
+  for (std::uint32_t i = 0; i < own.size(); ++i) view.group.push_back(i);
+  view.is_alone = true;
+  view.own_entries = own;
+  return view;
+}
+
+// The entries whose devices the task may open, or nothing when none is hidden or that is not known. More devices than
+// those of the step are open where Slurm constrains none. The number decides, since the files of single entries are
+// known less surely: gres.conf may list them in an order that is not that of the PCI bus.
+std::optional<Entries> open_entries(const NodeGpus& node, const GpuVisibility& visibility) {
+  const auto count = [&](GpuVisibility::Access access) {
+    return static_cast<std::size_t>(std::count(visibility.devices.begin(), visibility.devices.end(), access));
+  };
+  const auto entries = node.list.entries.size();
+  const auto open = count(GpuVisibility::Access::kOpen);
+  if (visibility.devices.size() < entries || count(GpuVisibility::Access::kUnknown) != 0 || open >= entries ||
+      open == 0) {
+    return std::nullopt;
+  }
+  Entries found;
+  for (std::uint32_t entry = 0; entry < entries; ++entry) {
+    if (visibility.devices[entry] == GpuVisibility::Access::kOpen) found.push_back(entry);
+  }
+  // The files are not those of the entries. The task still counts from 0 what it can open.
+  for (std::uint32_t entry = 0; found.size() < open; ++entry) {
+    if (!has(found, entry)) found.push_back(entry);
+  }
+  return found;
+}
+
+// The entries of Slurm's narrowed list, or nothing unless all of them are ours.
+std::optional<Entries> named_entries(const GpuList& list, std::string_view text) {
+  Entries found;
+  for (const auto name : split(text, ',')) {
+    const auto entry = std::find(list.entries.begin(), list.entries.end(), name);
+    if (entry == list.entries.end()) return std::nullopt;
+    found.push_back(static_cast<std::uint32_t>(entry - list.entries.begin()));
+  }
+  return found;
+}
+
+// The task's own ones among those left to it: as planned, or one of them in turn.
+Entries own_among(const NodeGpus& node, std::uint32_t local_rank, const Entries& left) {
+  Entries own;
+  for (const auto entry : own_entries(node, local_rank)) {
+    if (has(left, entry)) own.push_back(entry);
+  }
+  if (own.empty()) own.push_back(left[local_rank % left.size()]);
+  return own;
+}
+
+std::string without(const UsersBind& bind) {
+  return cat({"without ", bind.option, " each task still has a GPU of its own"});
+}
+
+std::string of_all(const NodeGpus& node, std::size_t left) {
+  return cat({std::to_string(left), " of ", std::to_string(node.list.entries.size()), " GPUs of the step"});
+}
+
+GpuView hidden_view(const NodeGpus& node, std::uint32_t local_rank, const Entries& open) {
+  const auto own = own_among(node, local_rank, open);
+  // Indices count what the task can open, from 0.
+  std::vector<std::string> list;
+  for (const auto entry : own_first(own, open)) {
+    const auto ordinal = std::find(open.begin(), open.end(), entry) - open.begin();
+    list.push_back(node.list.has_uuids ? node.list.entries[entry] : std::to_string(ordinal));
+  }
+  auto view = view_alone(own, join(list, ","));
+  const bool is_users = node.users_bind.kind != GpuBind::kNone;
+  const auto what = cat({"hides all but ", of_all(node, open.size()),
+                         " from a task, which disables direct copies between GPUs (NVLink, CUDA IPC); "});
+  view.warning = is_users ? cat({"your ", node.users_bind.option, " ", what, without(node.users_bind)})
+                          : cat({"Slurm ", what, "start the step with ", node.remedy,
+                                 node.srun_has_plugin ? "" : ", or load the plugin where srun runs"});
+  return view;
+}
+
+GpuView named_view(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibility& visibility) {
+  const auto named = named_entries(node.list, visibility.list);
+  const auto own = named ? own_among(node, local_rank, *named) : Entries{0};
+  auto view = view_alone(own, named ? list_text(node.list, own_first(own, *named)) : visibility.list);
+  if (!named) view.own_entries.clear();
+  if (node.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
+  const auto whose = visibility.is_anothers_list ? "another Slurm plugin" : cat({"your ", node.users_bind.option});
+  view.warning =
+      cat({whose, " leaves a task ", of_all(node, named ? named->size() : 1), " in ", node.list.kind->variable,
+           ", where libraries that look for peers (CUDA-aware MPI, NVSHMEM) do not find the others; ",
+           visibility.is_anothers_list ? "--bootstrap-gpu=index shows all of them to each task"
+                                       : without(node.users_bind)});
+  return view;
 }
 
 }  // namespace
@@ -146,6 +271,66 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   return node;
 }
 
+// HIP reads CUDA_VISIBLE_DEVICES on top of ROCR_VISIBLE_DEVICES. Where Slurm set both they are the same.
+bool NodeGpus::has_users_list() const {
+  return std::any_of(slurms.begin(), slurms.end(), [&](const auto& variable) {
+    return variable.first == "ROCR_VISIBLE_DEVICES" && variable.second != list.text();
+  });
+}
+
+bool NodeGpus::order_matters() const {
+  return may_reorder() &&
+         std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return gpu.near != gpus.front().near; });
+}
+
+std::string NodeGpus::ordered_list() const { return list_text(list, order); }
+
+void order_gpus(NodeGpus& node, const std::vector<CpuSet>& cores) {
+  constexpr std::size_t kMostDistances = 4096;  // 64 tasks with 64 GPUs; each takes about a microsecond
+  const bool is_limited = cores.size() * node.gpus.size() > kMostDistances;
+  Distances distances;
+  for (const auto& task : cores) {
+    auto& row = distances.emplace_back(node.gpus.size(), kNear);
+    if (is_limited || task.empty()) continue;
+    std::transform(node.gpus.begin(), node.gpus.end(), row.begin(),
+                   [&](const Gpu& gpu) { return distance(task, gpu); });
+  }
+  node.order = assign_gpus(distances, by_locality(node.gpus));
+}
+
+GpuView view_of(const NodeGpus& node, std::uint32_t local_rank) {
+  const auto own = own_entries(node, local_rank);
+  if (node.mode == GpuMode::kFirst) return view_alone(own, list_text(node.list, own_first(own, node.order)));
+  if (node.mode == GpuMode::kNarrow) return view_alone(own, list_text(node.list, own));
+  GpuView view;
+  view.list = node.ordered_list();
+  view.group = positions_of(local_rank, node.tasks, node.order.size());
+  view.own_entries = own;
+  return view;
+}
+
+GpuView view_of(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibility& visibility) {
+  const auto open = open_entries(node, visibility);
+  const bool is_narrowed = !visibility.list.empty() && visibility.list != node.list.text();
+  if (!open && node.tasks == 1 && node.users_bind.kind == GpuBind::kNarrow) {
+    // Slurm does not bind a single task, but does bind those of the step's other nodes, which count ranks alone then.
+    auto view = view_alone(own_entries(node, local_rank), node.ordered_list());
+    view.is_as_planned = false;
+    return view;
+  }
+  if (!open && !(is_narrowed && (node.users_bind.kind != GpuBind::kNone || visibility.is_anothers_list)))
+    return view_of(node, local_rank);
+  auto view = open ? hidden_view(node, local_rank, *open) : named_view(node, local_rank, visibility);
+  view.is_as_planned = false;
+  return view;
+}
+
+CpuSet cores_near(const NodeGpus& node, const GpuView& view) {
+  CpuSet cores;
+  for (const auto entry : view.own_entries) cores = cores | node.gpus[entry].near;
+  return cores;
+}
+
 void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view) {
   // Without a list all GPUs are seen in this order anyway.
   const bool is_ours = !gpus.is_untouched && (!gpus.list.is_assumed || gpus.mode != GpuMode::kIndex);
@@ -154,15 +339,15 @@ void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuV
                   view.is_as_planned ? origin_of_list(gpus) : "what Slurm left this task, its own GPU first",
                   gpus.mode != GpuMode::kIndex);
   }
-  variables.own(kGpuVariable, std::to_string(view.own), "the task's own GPU in that list", true);
+  variables.own(kGpuVariable, std::to_string(view.group.front()), "the task's own GPU in that list", true);
   const bool is_by_local_rank = view.is_as_planned && !view.is_alone && gpus.tasks <= gpus.order.size();
   if (is_by_local_rank) variables.last().of_place = &Place::local_rank;
   if (gpus.is_untouched) return;
   if (view.group.size() > 1 && !variables.is_left_out(kGroupVariable)) {
     variables.own(kGroupVariable, join(view.group, ","), "all GPUs that are the task's own", true);
   }
-  if (!view.uuids.empty() && !variables.is_left_out(kUuidsVariable)) {
-    variables.own(kUuidsVariable, join(view.uuids, ","), "their UUIDs", true);
+  if (gpus.list.has_uuids && !view.own_entries.empty() && !variables.is_left_out(kUuidsVariable)) {
+    variables.own(kUuidsVariable, list_text(gpus.list, view.own_entries), "their UUIDs", true);
   }
 }
 

@@ -51,11 +51,9 @@ struct GpuVisibility {
 };
 
 struct GpuView {
-  std::string list;                        // value of the list variable
-  std::uint32_t own = 0;                   // ordinal of the task's GPU in that list, as the vendor's runtime counts
-  std::vector<std::uint32_t> group;        // ordinals of all that are its own
+  std::string list;                  // value of the list variable
+  std::vector<std::uint32_t> group;  // ordinals in it of all that are the task's own, as the vendor's runtime counts
   std::vector<std::uint32_t> own_entries;  // the same as entries of NodeGpus::list; empty when not known
-  std::vector<std::string> uuids;          // of its own, where the list has UUIDs
   bool is_as_planned = true;               // else Slurm left the task less, and its own variables stay as they are
   bool is_alone = false;                   // ordinals do not go by LOCAL_RANK: the task passes for a node of its own
   std::string warning;                     // one sentence, or empty

@@ -6,9 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/program/closed_environment.h"
 #include "core/program/program_names.h"
-#include "core/program/torchrun_options.h"
 #include "core/util/text.h"
 
 namespace bootstrap {

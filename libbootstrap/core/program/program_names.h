@@ -1,8 +1,10 @@
-// Programs that are known by their names, and what a command line of Python's names.
+// Programs that are known by their names, what a command line of Python's names, and tools that start a program without
+// the variables of its task.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -77,5 +79,14 @@ PythonCommand read_python(std::size_t count, At at) noexcept {
 // Whether the calling process is a launcher or an agent, also if an interpreter runs it (python /usr/bin/torchrun,
 // python -m ...). For the preload: neither allocates nor throws.
 bool is_launcher_process(int count, const char* const* words) noexcept;
+
+// Whether the option of `tool` keeps all variables of the task from the program: `env -i`, `apptainer exec --cleanenv`.
+bool closes_environment(std::string_view tool, std::string_view option) noexcept;
+
+// sudo does so unless one of its options, those in front of the program, preserves them. `arguments`: behind sudo.
+bool sudo_closes_environment(std::span<const std::string> arguments);
+
+// What people read: `"env -i" keeps RANK, ... from the program; use env without -i`.
+std::string describe_closed_environment(std::string_view tool, std::string_view option);
 
 }  // namespace bootstrap

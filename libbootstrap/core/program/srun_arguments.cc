@@ -81,12 +81,12 @@ std::size_t for_each_option(std::span<const std::string> arguments, Note note) {
   return program;
 }
 
-// Returns the last value of `option` among the arguments, else that of `variable`.
+// Returns the last value of these options among the arguments, else that of `variable`.
 std::string_view last_word(const Environment& environment, std::span<const std::string> arguments,
-                           std::string_view option, std::string_view variable) {
+                           std::string_view options, std::string_view variable) {
   auto last = environment.get(variable).value_or("");
   for_each_option(arguments, [&](std::string_view given, std::string_view value) {
-    if (given == option) last = value;
+    if (has_word(options, given)) last = value;
   });
   return last;
 }
@@ -125,6 +125,8 @@ bool any_component(const Environment& environment, std::string_view name, auto c
     return entry.first.starts_with(prefix) && condition(std::string_view(entry.second));
   });
 }
+
+bool is_group_option(std::string_view word) { return word.starts_with("--het") || word.starts_with("--pack"); }
 
 }  // namespace
 
@@ -201,11 +203,7 @@ std::string binding_to_keep(const Environment& environment, std::span<const std:
 }
 
 std::string requested_nodes(std::span<const std::string> arguments) {
-  std::string nodes;
-  for_each_option(arguments, [&](std::string_view option, std::string_view value) {
-    if (option == "-w" || option == "--nodelist") nodes = value;
-  });
-  return nodes;
+  return std::string(last_word(Environment(), arguments, "-w --nodelist", ""));
 }
 
 std::span<const std::string> program_words(std::span<const std::string> arguments) {
@@ -221,16 +219,15 @@ bool is_async(std::span<const std::string> arguments) {
 }
 
 RequestedStep requested_step(const Environment& environment, std::span<const std::string> arguments) {
-  const auto number = [&](std::string_view letter, std::string_view option, std::string_view variable) {
-    const auto text = last_word(environment, arguments, letter, "");
-    const auto last = text.empty() ? last_word(environment, arguments, option, variable) : text;
+  const auto number = [&](std::string_view options, std::string_view variable) {
+    const auto last = last_word(environment, arguments, options, variable);
     return parse_unsigned<std::uint32_t>(last.substr(0, last.find('-'))).value_or(0);
   };
-  const auto nodes = std::max(1U, number("-N", "--nodes", "SLURM_NNODES"));
-  const auto per_node = number("", "--ntasks-per-node", "SLURM_NTASKS_PER_NODE");
-  auto tasks = number("-n", "--ntasks", "");
-  if (tasks == 0) tasks = per_node == 0 ? std::max(nodes, number("", "", "SLURM_NTASKS")) : nodes * per_node;
-  return {.job = number("", "--jobid", "SLURM_JOB_ID"), .tasks = tasks, .nodes = std::min(nodes, tasks)};
+  const auto nodes = std::max(1U, number("-N --nodes", "SLURM_NNODES"));
+  const auto per_node = number("--ntasks-per-node", "SLURM_NTASKS_PER_NODE");
+  auto tasks = number("-n --ntasks", "");
+  if (tasks == 0) tasks = per_node == 0 ? std::max(nodes, number("", "SLURM_NTASKS")) : nodes * per_node;
+  return {.job = number("--jobid", "SLURM_JOB_ID"), .tasks = tasks, .nodes = std::min(nodes, tasks)};
 }
 
 bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,
@@ -248,12 +245,6 @@ bool may_be_no_world(const Environment& environment, std::span<const std::string
                   is_torchrun_module(word) || !launcher_module_reason(word).empty();
          });
 }
-
-namespace {
-
-bool is_group_option(std::string_view word) { return word.starts_with("--het") || word.starts_with("--pack"); }
-
-}  // namespace
 
 bool expects_components(std::span<const std::string> arguments) {
   return std::any_of(arguments.begin(), arguments.end(),

@@ -1,7 +1,6 @@
 // How settings are applied, named in messages, and carried to the tasks.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -146,7 +145,7 @@ Result<Settings> read_settings(std::string_view text) {
   Settings settings;
   if (text.empty()) return settings;
   for (const auto item : split(text, ' ')) {
-    if (item.starts_with("set_up:") || item.starts_with("set_by:")) continue;  // see core/step/srun_messages.h
+    if (item.starts_with("set_up:") || item.starts_with("set_by:")) continue;  // see core/step/step_facts.h
     const auto colon = item.find(':');
     const auto equals = item.find('=');
     const auto* const source = std::find(kSources.begin() + 1, kSources.end(), item.substr(0, colon));

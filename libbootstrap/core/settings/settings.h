@@ -31,7 +31,6 @@ enum class Framework : std::uint8_t {
 inline constexpr std::array<std::string_view, 9> kFrameworkNames{
     "pytorch", "torchrun", "accelerate", "lightning", "tensorflow", "jax", "nvshmem", "nccl-tests", "openmp"};
 inline constexpr std::size_t kFrameworkCount = kFrameworkNames.size();
-using FrameworkFlags = std::array<bool, kFrameworkCount>;
 
 constexpr std::string_view framework_name(Framework framework) {
   return kFrameworkNames[static_cast<std::size_t>(framework)];

@@ -33,8 +33,8 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/srun_messages.h
-inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/srun_messages.h
+inline constexpr std::string_view kDecisionVariable = "SLURM_BOOTSTRAP_DECISION";   // core/step/step_facts.h
+inline constexpr std::string_view kLayoutVariable = "SLURM_BOOTSTRAP_LAYOUT";       // core/step/rank_layout.h
 inline constexpr std::string_view kFailureVariable = "SLURM_BOOTSTRAP_FAILURE";     // core/step/failure.h
 inline constexpr std::string_view kUsersBindVariable = "SLURM_BOOTSTRAP_GPU_BIND";  // core/program/srun_arguments.h
 inline constexpr std::string_view kCpuBindVariable = "SLURM_BOOTSTRAP_CPU_BIND";  // "12.0 --cpu-bind=cores", the user's

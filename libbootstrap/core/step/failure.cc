@@ -7,8 +7,6 @@
 
 #include "core/settings/settings.h"
 #include "core/step/step_id.h"
-#include "core/util/records.h"
-#include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
@@ -43,11 +41,6 @@ constexpr std::size_t kMostArrivals = 10000;  // enough to find the first, and w
 
 }  // namespace
 
-static auto fields_of(Failure& failure) {
-  return std::tie(failure.rank, failure.local_rank, failure.host, failure.wait_status, failure.milliseconds,
-                  failure.is_out_of_memory, failure.is_outlived, failure.is_refused);
-}
-
 std::optional<FailureAddress> read_failure_address(std::string_view text) {
   auto address = read_record<FailureAddress>(text);
   if (address && address->port < kMinPort) address.reset();  // slurmstepd sends as root
@@ -57,16 +50,6 @@ std::optional<FailureAddress> read_failure_address(std::string_view text) {
 std::string failure_prefix(std::uint64_t token) {
   static_assert((kMagic.size() + 1 + kTokenDigits) % 4 == 0);
   return cat({kMagic, " ", to_hex(token, kTokenDigits)});
-}
-
-std::string write_failure(const Failure& failure, std::uint64_t token) {
-  return cat({failure_prefix(token), write_record(failure)});
-}
-
-std::optional<Failure> read_failure(std::string_view text, std::uint64_t token) {
-  const auto prefix = failure_prefix(token);
-  if (text.size() > kMaxFailureText || !text.starts_with(prefix)) return std::nullopt;
-  return read_record<Failure>(text.substr(prefix.size()));
 }
 
 bool is_ended_on_request(const Failure& failure) {

@@ -13,13 +13,13 @@
 
 #include "core/settings/variables.h"
 #include "core/step/rank_layout.h"
+#include "core/util/records.h"
+#include "core/util/text.h"
 
 namespace bootstrap {
 
 // From srun to the nodes: the UDP port where it receives failures, and the token that they carry. Not seen by tasks.
 // Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
-inline constexpr std::size_t kMaxFailureText = 400;  // one datagram, far below any network's limit
-
 struct FailureAddress {
   std::uint16_t port = 0;
   std::uint64_t token = 0;  // random: only processes that can read the step's environment can report to srun
@@ -43,13 +43,30 @@ struct Failure {
 
   bool operator==(const Failure&) const = default;
 };
+inline auto fields_of(Failure& failure) {
+  return std::tie(failure.rank, failure.local_rank, failure.host, failure.wait_status, failure.milliseconds,
+                  failure.is_out_of_memory, failure.is_outlived, failure.is_refused);
+}
 
 // The beginning of each datagram with this token. Its length is the same for all tokens, and a multiple of four bytes,
 // so that a filter in the kernel can compare it.
 std::string failure_prefix(std::uint64_t token);
 
-std::string write_failure(const Failure& failure, std::uint64_t token);
-std::optional<Failure> read_failure(std::string_view text, std::uint64_t token);
+inline constexpr std::size_t kMaxReportText = 1000;  // one datagram, below any network's limit
+
+// A failure, or a report of core/step/receipts.h. `token`: that of FailureAddress.
+template <class Report>
+std::string write_report(const Report& report, std::uint64_t token) {
+  return cat({failure_prefix(token), write_record(report)});
+}
+
+// Nothing where the text has another token, or is another kind of report, which has another number of fields.
+template <class Report>
+std::optional<Report> read_report(std::string_view text, std::uint64_t token) {
+  const auto prefix = failure_prefix(token);
+  if (text.size() > kMaxReportText || !text.starts_with(prefix)) return std::nullopt;
+  return read_record<Report>(text.substr(prefix.size()));
+}
 
 // Ended by a signal with which Slurm, users and terminals end or notify programs, or exited as a shell does whose
 // program was: that task has not failed.

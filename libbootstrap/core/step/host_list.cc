@@ -134,14 +134,6 @@ class HostListParser {
   Names names_;
 };
 
-}  // namespace
-
-Result<std::vector<std::string>> parse_host_list(std::string_view text, std::size_t most) {
-  return HostListParser(text, most).run();
-}
-
-namespace {
-
 // "node" and "007".
 struct NumberedName {
   std::string_view stem;
@@ -164,6 +156,10 @@ struct NumberedName {
 };
 
 }  // namespace
+
+Result<std::vector<std::string>> parse_host_list(std::string_view text, std::size_t most) {
+  return HostListParser(text, most).run();
+}
 
 std::string write_host_list(const std::vector<std::string>& hosts) {
   constexpr std::size_t kMostItems = 8;

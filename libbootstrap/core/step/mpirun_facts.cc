@@ -36,14 +36,11 @@ Result<Identity> read_identity(const Environment& environment) {
   Identity self;
   self.id = mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
   // OMPI_COMM_WORLD_NODE_RANK, too, is a place among the processes of the node, in Open MPI's words.
-  const std::pair<std::string_view, std::uint32_t*> wanted[] = {{kOwnNames[0], &self.rank},
-                                                                {kOwnNames[1], &self.size},
-                                                                {kOwnNames[2], &self.local_rank},
-                                                                {kOwnNames[3], &self.local_size}};
-  for (const auto& [name, value] : wanted) {
-    const auto read = number(environment, name);
+  std::uint32_t* const values[] = {&self.rank, &self.size, &self.local_rank, &self.local_size};
+  for (std::size_t i = 0; i < std::size(values); ++i) {
+    const auto read = number(environment, kOwnNames[i]);
     if (!read) return fail(read.error());
-    *value = *read;
+    *values[i] = *read;
   }
   if (self.rank >= self.size || self.local_rank >= self.local_size || self.local_size > self.size) {
     return fail(ErrorCode::kDisagreement,
@@ -84,6 +81,15 @@ Result<Layout> layout_of_mpirun(const Identity& self, const std::string& host) {
   return layout;
 }
 
+// The environment without Slurm's variables of the step around mpirun, which differ from node to node.
+Environment without_outer_step(const Environment& environment) {
+  auto inner = environment;
+  for (const auto& [name, value] : environment.all()) {
+    if (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) inner.unset(name);
+  }
+  return inner;
+}
+
 }  // namespace
 
 bool is_mpirun_name_space(std::string_view name_space) noexcept {
@@ -109,19 +115,6 @@ StepId mpirun_id(std::string_view name_space) noexcept {
 bool is_mpirun_rank(const Environment& environment) {
   return environment.has(kRankName) && is_mpirun_name_space(environment.get("PMIX_NAMESPACE").value_or(""));
 }
-
-namespace {
-
-// The environment without Slurm's variables of the step around mpirun, which differ from node to node.
-Environment without_outer_step(const Environment& environment) {
-  auto inner = environment;
-  for (const auto& [name, value] : environment.all()) {
-    if (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) inner.unset(name);
-  }
-  return inner;
-}
-
-}  // namespace
 
 std::vector<std::string> stale_mpirun_names(const Environment& environment) {
   std::vector<std::string> names;

@@ -17,7 +17,29 @@ constexpr std::string_view kAsSet = "as set when this task started";
 
 constexpr std::array kMarks{kStepTagVariable, kExportsVariable, kSettingsVariable};
 
+// "libbootstrap.so" of "/usr/lib/libbootstrap.so.0".
+std::string_view stem(std::string_view path) {
+  const auto name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  const auto end = name.find(".so");
+  return end == std::string_view::npos ? name : name.substr(0, end + 3);
+}
+
 }  // namespace
+
+const PlannedVariable* find_variable(const Variables& variables, std::string_view name) {
+  const auto at = std::find_if(variables.begin(), variables.end(), [&](const auto& one) { return one.name == name; });
+  return at == variables.end() ? nullptr : &*at;
+}
+
+bool is_kept(const Variables& variables, std::string_view name) {
+  const auto* const variable = find_variable(variables, name);
+  return variable != nullptr && variable->action == Action::kKept;
+}
+
+std::string effective_value(const Variables& variables, std::string_view name) {
+  const auto* const variable = find_variable(variables, name);
+  return variable == nullptr ? std::string() : variable->effective();
+}
 
 ExportRecord::ExportRecord(const Environment& environment) {
   const auto step_tag = environment.get(kStepTagVariable);
@@ -69,7 +91,7 @@ std::vector<std::string> ExportRecord::unchanged(const Environment& environment)
   return names;
 }
 
-void add_exports(std::vector<PlannedVariable>& variables) {
+void add_exports(Variables& variables) {
   constexpr std::size_t kUsualEntry = 32;
   std::string text;
   text.reserve(variables.size() * kUsualEntry);
@@ -78,73 +100,64 @@ void add_exports(std::vector<PlannedVariable>& variables) {
     if (!text.empty()) text += ',';
     text.append(variable.name).append(1, ':').append(to_hex(fingerprint(variable.value)));
   }
-  PlannedVariable record;
-  record.name = kExportsVariable;
-  record.value = std::move(text);
-  record.from = "checksums: tell our values from yours";
-  record.is_of_task = true;
-  variables.push_back(std::move(record));
+  variables.push_back({.name = std::string(kExportsVariable),
+                       .value = std::move(text),
+                       .from = "checksums: tell our values from yours",
+                       .is_of_task = true});
 }
-
-namespace {
-
-PlannedVariable variable_of(std::string_view name, std::string value, std::string from) {
-  PlannedVariable variable;
-  variable.name = name;
-  variable.value = std::move(value);
-  variable.from = std::move(from);
-  return variable;
-}
-
-}  // namespace
 
 void VariableList::common(std::string_view name, std::string value, std::string from, bool is_asked) {
-  add(variable_of(name, std::move(value), std::move(from)), is_asked);
+  add({.name = std::string(name), .value = std::move(value), .from = std::move(from)}, is_asked);
 }
 
 void VariableList::by_place(std::string_view name, const Place& place, std::uint32_t Place::*member, std::string from) {
-  auto variable = variable_of(name, std::to_string(place.*member), std::move(from));
-  variable.of_place = member;
-  variable.is_of_task = true;
-  add(std::move(variable), false);
-  if (last().action == Action::kKept && !fits_every_rank(last())) replace_users("it is one value for all tasks");
+  add({.name = std::string(name),
+       .value = std::to_string(place.*member),
+       .from = std::move(from),
+       .of_place = member,
+       .is_of_task = true},
+      false);
+  if (last().action != Action::kKept) return;
+  // A task that knows no more than its own environment judges by its own value.
+  bool fits = last().previous == last().value;
+  for (Rank rank = 0; fits && !facts_.is_one_task && rank < facts_.layout.size(); ++rank)
+    fits = facts_.layout.place(rank).*member == place.*member;
+  if (!fits) replace_users("it is one value for all tasks");
 }
 
 void VariableList::fact(std::string_view name, std::string value, std::string from) {
   common(name, std::move(value), std::move(from));
-  if (last().action == Action::kKept && last().previous != last().value) {
-    replace_users(cat({"this step has ", last().value}));
-  }
+  if (last().previous != last().value) replace_users(cat({"this step has ", last().value}));
 }
 
 void VariableList::of_framework(Framework framework, std::string_view name, std::string value, std::string from,
                                 bool is_of_task) {
   if (is_left_out(name)) return;
-  auto variable = variable_of(name, std::move(value), std::move(from));
-  variable.framework = framework;
-  variable.is_of_task = is_of_task;
-  add(std::move(variable), false);
+  add({.name = std::string(name),
+       .value = std::move(value),
+       .from = std::move(from),
+       .is_of_task = is_of_task,
+       .framework = framework},
+      false);
 }
 
 void VariableList::own(std::string_view name, std::string value, std::string from, bool is_of_task,
                        std::optional<Framework> framework) {
   if (framework && is_left_out(name)) return;
-  auto variable = variable_of(name, std::move(value), std::move(from));
-  variable.is_of_task = is_of_task;
-  variable.framework = framework;
-  push(std::move(variable));
+  push({.name = std::string(name),
+        .value = std::move(value),
+        .from = std::move(from),
+        .is_of_task = is_of_task,
+        .framework = framework});
 }
 
 void VariableList::add_recorded() {
   if (!is_set_up_) return;
   for (const auto& name : record_.unchanged(facts_.environment)) {
-    if (std::find(kMarks.begin(), kMarks.end(), name) != kMarks.end() || has(name)) continue;
+    if (std::find(kMarks.begin(), kMarks.end(), name) != kMarks.end() || find_variable(variables_, name) != nullptr)
+      continue;
     own(name, std::string(*facts_.environment.get(name)), std::string(kAsSet), true);
   }
-}
-
-bool VariableList::has(std::string_view name) const {
-  return std::any_of(variables_.begin(), variables_.end(), [&](const auto& variable) { return variable.name == name; });
 }
 
 void VariableList::replace_users(std::string why) {
@@ -153,17 +166,6 @@ void VariableList::replace_users(std::string why) {
   variable.action = Action::kReplaced;
   variable.is_unsuitable = true;
   variable.why = std::move(why);
-}
-
-// A task that knows no more than its own environment judges by its own value.
-bool VariableList::fits_every_rank(const PlannedVariable& variable) const {
-  if (variable.previous != variable.value) return false;
-  if (facts_.is_one_task) return true;
-  const auto own = facts_.layout.place(facts_.ranks_here.front()).*variable.of_place;
-  for (Rank rank = 0; rank < facts_.layout.size(); ++rank) {
-    if (facts_.layout.place(rank).*variable.of_place != own) return false;
-  }
-  return true;
 }
 
 bool VariableList::set_by_user(std::string_view name) const {
@@ -195,17 +197,6 @@ void VariableList::push(PlannedVariable variable) {
   }
   variables_.push_back(std::move(variable));
 }
-
-namespace {
-
-// "libbootstrap.so" of "/usr/lib/libbootstrap.so.0".
-std::string_view stem(std::string_view path) {
-  const auto name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-  const auto end = name.find(".so");
-  return end == std::string_view::npos ? name : name.substr(0, end + 3);
-}
-
-}  // namespace
 
 std::string append_preload(std::string_view current, std::string_view library) {
   for (const auto part : split(current, ':')) {

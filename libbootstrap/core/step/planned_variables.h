@@ -29,21 +29,28 @@ enum class Action : std::uint8_t {
 
 // The value that one task gets.
 struct PlannedVariable {
-  std::string name;
-  std::string value;
-  std::string from;                          // where the value comes from, for people
+  std::string name = {};
+  std::string value = {};
+  std::string from = {};                     // where the value comes from, for people
   std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
   bool is_of_task = false;                   // other tasks may have another value
-  std::optional<Framework> framework;        // the one that reads it; empty: all do, or ours do
+  std::optional<Framework> framework = {};   // the one that reads it; empty: all do, or ours do
   Action action = Action::kSet;
   bool is_users = false;       // `previous` was the user's, and no leftover of ours
   bool is_unsuitable = false;  // `previous` is the user's, and cannot be right
-  std::string previous;        // for kReplaced and kKept
-  std::string why;             // why `previous` was replaced or kept, for people
+  std::string previous = {};   // for kReplaced and kKept
+  std::string why = {};        // why `previous` was replaced or kept, for people
 
   const std::string& effective() const { return action == Action::kKept ? previous : value; }
   bool operator==(const PlannedVariable&) const = default;
 };
+using Variables = std::vector<PlannedVariable>;
+
+const PlannedVariable* find_variable(const Variables& variables, std::string_view name);  // null: it is not there
+bool is_kept(const Variables& variables, std::string_view name);                          // the user's value stays
+
+// The value that the program really sees: the user's where it is kept, else ours; empty: there is none.
+std::string effective_value(const Variables& variables, std::string_view name);
 
 // The values that the plugin of an outer step left in an inherited environment.
 class ExportRecord {
@@ -66,13 +73,17 @@ class ExportRecord {
 };
 
 // Adds SLURM_BOOTSTRAP_EXPORTS, the record of all variables that are there, as the last one.
-void add_exports(std::vector<PlannedVariable>& variables);
+void add_exports(Variables& variables);
 
 // In a task that is set up already, the values that it was given are the plan's: slurmstepd knew more than a task does.
 class VariableList {
  public:
-  explicit VariableList(const StepFacts& facts)
-      : facts_(facts), record_(facts.environment), is_set_up_(record_.step_tag() == step_tag(facts.id)) {}
+  // Appends to `variables`.
+  VariableList(const StepFacts& facts, Variables& variables)
+      : facts_(facts),
+        record_(facts.environment),
+        is_set_up_(record_.step_tag() == step_tag(facts.id)),
+        variables_(variables) {}
 
   // The same value for all tasks. `is_asked`: the user asked for it by an option of ours, which wins over a variable.
   void common(std::string_view name, std::string value, std::string from, bool is_asked = false);
@@ -90,13 +101,10 @@ class VariableList {
   void own(std::string_view name, std::string value, std::string from, bool is_of_task = false,
            std::optional<Framework> framework = {});
 
-  void copy(const PlannedVariable& variable) { variables_.push_back(variable); }
-
   // Further variables that this task was given when it started.
   void add_recorded();
 
   PlannedVariable& last() { return variables_.back(); }
-  bool has(std::string_view name) const;
 
   // True if the variable is set, and not left over from us: by the user, or by Slurm for the user.
   bool set_by_user(std::string_view name) const;
@@ -107,17 +115,14 @@ class VariableList {
   // The user's value of the last one added cannot be right, and is replaced.
   void replace_users(std::string why);
 
-  std::vector<PlannedVariable> take() && { return std::move(variables_); }
-
  private:
   void add(PlannedVariable variable, bool is_asked);
   void push(PlannedVariable variable);
-  bool fits_every_rank(const PlannedVariable& variable) const;
 
   const StepFacts& facts_;
   ExportRecord record_;
   bool is_set_up_;
-  std::vector<PlannedVariable> variables_;
+  Variables& variables_;
 };
 
 // Returns `current` with `library` as its last entry: the runtimes of sanitizers must come first. Unchanged if it, or

@@ -1,4 +1,5 @@
-// Which rank runs on which host, the local, node and cross ranks that follow from it, and how messages name ranks.
+// Which rank runs on which host, the local, node and cross ranks that follow from it, how messages name ranks, and the
+// text in which srun hands the layout to the nodes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,6 +43,7 @@ struct LayoutComponent {
   std::vector<std::string> nodes;
   std::vector<std::uint32_t> tasks_per_node;  // in the order of `nodes`
   std::vector<NodeIndex> node_of_rank;        // by rank within the component
+  std::uint32_t job = 0;                      // of a component, which may have its own; 0: it is the whole step
 };
 
 // What follows from the place of one rank. All counts are of the whole step, over all components.
@@ -55,24 +57,13 @@ struct Place {
   std::uint32_t cross_size = 0;  // number of such nodes
 };
 
-// The place of a task that passes for a node of its own, since its own GPU is its device 0. `size`: of the step.
-inline Place alone_place(Place place, std::uint32_t size) {
-  return {.rank = place.rank,
-          .node = place.node,
-          .local_rank = 0,
-          .local_size = 1,
-          .node_rank = place.rank,
-          .cross_rank = place.rank,
-          .cross_size = size};
-}
-
 // "Slurm spreads the 4 tasks unevenly (1 to 3 on a node)".
 std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_t most);
 
 class Layout {
  public:
   // Components in order of rank. A host may take part in several components; it is one node then.
-  static Result<Layout> make(std::vector<LayoutComponent> components);
+  static Result<Layout> make(const std::vector<LayoutComponent>& components);
 
   std::size_t size() const { return places_.size(); }
   std::size_t node_count() const { return hosts_.size(); }
@@ -80,19 +71,18 @@ class Layout {
   const Place& place(Rank rank) const { return places_[rank]; }     // precondition: rank < size()
   void set_local_rank(Rank rank, std::uint32_t local_rank) { places_[rank].local_rank = local_rank; }
   std::uint32_t most_on_a_node() const;  // ranks
-  std::uint32_t least_on_a_node() const;
   const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
-  std::vector<Rank> ranks_on(std::uint32_t node) const;
+  const std::vector<Rank>& ranks_on(std::uint32_t node) const { return ranks_on_node_[node]; }  // ascending
   const std::string& host_by_node_rank(std::uint32_t node_rank) const { return hosts_[by_node_rank_[node_rank]]; }
   std::uint32_t node_by_node_rank(std::uint32_t node_rank) const { return by_node_rank_[node_rank]; }
 
  private:
-  Status add_component(LayoutComponent& component, std::unordered_map<std::string_view, std::uint32_t>& node_of_host);
+  Status add_component(const LayoutComponent& component,
+                       std::unordered_map<std::string_view, std::uint32_t>& node_of_host);
   void number_nodes();
 
   std::vector<std::string> hosts_;
-  std::vector<std::uint32_t> ranks_on_node_;  // in the order of hosts_
-  std::vector<std::uint32_t> lowest_rank_;    // likewise
+  std::vector<std::vector<Rank>> ranks_on_node_;  // in the order of hosts_
   std::vector<Place> places_;
   std::vector<std::uint32_t> by_node_rank_;
 };
@@ -108,5 +98,44 @@ std::string describe_rank(const Layout& layout, Rank rank);
 std::string name_ranks(const Layout& layout, const std::vector<Rank>& ranks);
 
 std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks);  // "missing: " and these
+
+inline constexpr std::size_t kMaxLayoutText = 60000;  // below Environment::kMaxValue
+
+// Tasks of one component as srun reports them.
+struct ComponentText {
+  std::uint32_t job = 0;                      // each component of a heterogeneous job has a job id of its own
+  std::string nodes;                          // host list as Slurm wrote it
+  std::vector<std::uint32_t> tasks_per_node;  // in the order of `nodes`
+  std::vector<NodeIndex> node_of_rank;
+};
+
+// Where the ranks meet, as srun found it out. Each is empty where it is not known or not needed.
+struct MeetingAddresses {
+  std::string ours;     // the address of the MASTER_ADDR that we choose
+  std::string users;    // that of the user's
+  std::string of_node;  // NodeAddr of the node of rank 0, where it is used in place of the name
+
+  bool operator==(const MeetingAddresses&) const = default;
+};
+
+// "12.0/block", "12.0/cyclic", "12.0/plane:2", "12.0/map:2,0x3,1" (node of rank 0, of ranks 1 to 3, of rank 4); the
+// node list and the counts are SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
+// For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
+// Slurm's variables hold only the sorted union. Behind "@" stands what srun found of addresses, if it did,
+// as in "@10.0.0.1,10.1.0.1,10.0.0.1": nodes ask no name server.
+Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
+                                 const MeetingAddresses& meeting = {});
+
+struct LayoutText {
+  std::vector<LayoutComponent> components;
+  MeetingAddresses meeting;
+};
+
+// Of a text for which layout_is_for() is true. The nodes and counts of `whole` stand in where it leaves them out.
+// Refuses what is larger than `max_ranks`, kMaxNodes or kMaxComponents before it makes anything of it.
+Result<LayoutText> read_layout(std::string_view text, const LayoutComponent& whole, std::size_t max_ranks = kMaxRanks);
+
+// Which step a layout text is for, without reading the rest: a text that an outer step left behind is passed over.
+bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step);
 
 }  // namespace bootstrap

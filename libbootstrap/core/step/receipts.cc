@@ -4,28 +4,10 @@
 
 #include <algorithm>
 
-#include "core/step/failure.h"
 #include "core/step/host_list.h"
-#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
-
-static auto fields_of(NodeReport& report) {
-  return std::tie(report.kind, report.host, report.job, report.slurmstepd, report.tasks, report.reason);
-}
-
-// A failure has more fields, so a reader of failures alone drops this.
-std::string write_report(const NodeReport& report, std::uint64_t token) {
-  return cat({failure_prefix(token), write_record(report)});
-}
-
-std::optional<NodeReport> read_report(std::string_view text, std::uint64_t token) {
-  const auto prefix = failure_prefix(token);
-  if (text.size() > kMaxReportText || !text.starts_with(prefix)) return std::nullopt;
-  return read_record<NodeReport>(text.substr(prefix.size()));
-}
-
 namespace {
 
 std::string name_of(std::string_view host, std::uint32_t job) { return cat({host, " ", std::to_string(job)}); }

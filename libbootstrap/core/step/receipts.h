@@ -7,16 +7,13 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "core/step/failure.h"
 #include "core/step/rank_layout.h"
-#include "core/step/srun_messages.h"
 
 namespace bootstrap {
-
-inline constexpr std::size_t kMaxReportText = 1000;  // one datagram, below any network's limit
 
 // From slurmstepd to srun, beside the failures of core/step/failure.h. srun of version 1.0.0 reads failures alone.
 struct NodeReport {
@@ -33,13 +30,10 @@ struct NodeReport {
   std::uint32_t slurmstepd = 0;  // its process id: two components of a step may share a node
   std::uint32_t tasks = 0;       // of this slurmstepd
   std::string reason;
-
-  bool operator==(const NodeReport&) const = default;
 };
-
-// `token`: that of FailureAddress.
-std::string write_report(const NodeReport& report, std::uint64_t token);
-std::optional<NodeReport> read_report(std::string_view text, std::uint64_t token);
+inline auto fields_of(NodeReport& report) {
+  return std::tie(report.kind, report.host, report.job, report.slurmstepd, report.tasks, report.reason);
+}
 
 // In milliseconds. Only tests have others.
 struct ReceiptTimes {

@@ -1,4 +1,4 @@
-// Reads the facts about a step, and which rank runs where, before any decision.
+// The facts about a step: what srun decided and hands to the nodes, and which rank runs where.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
@@ -6,15 +6,50 @@
 #include <array>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "core/settings/settings.h"
 #include "core/settings/variables.h"
-#include "core/step/srun_messages.h"
+#include "core/util/records.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
 namespace {
+
+// In front of a decision: a node reads that of its own version alone, and of its own step. In all versions the step is
+// the second field and `asked` the fourth.
+constexpr std::uint32_t kFormat = 5;
+constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};  // by SetUp
+constexpr std::string_view kSetUpPrefix = "set_up:";
+
+struct DecisionRecord {
+  std::uint32_t format = kFormat;
+  std::string step;
+  Decision decision;
+};
+
+auto fields_of(DecisionRecord& record) {
+  auto& decision = record.decision;
+  return std::tie(record.format, record.step, decision.set_up, decision.asked, decision.is_observed, decision.salt,
+                  decision.unusable_master, decision.is_verbose, decision.endpoint, decision.reason);
+}
+
+// Slurm reserves a port for each task of a node, and a few more.
+constexpr std::size_t kMostReservedPorts = 4096;
+
+// "12000-12003,12007": up to the first entry that is no port or range.
+std::vector<std::uint16_t> read_port_list(std::string_view text) {
+  std::vector<std::uint16_t> ports;
+  for (const auto item : split(text, ',')) {
+    const auto dash = item.find('-');
+    const auto low = parse_unsigned(item.substr(0, dash), kMaxPort);
+    const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), kMaxPort);
+    if (!low || *low < kMinPort || !high || *high < *low) break;
+    for (auto port = *low; port <= *high && ports.size() < kMostReservedPorts; ++port) {
+      ports.push_back(static_cast<std::uint16_t>(port));
+    }
+  }
+  return ports;
+}
 
 // Fails with the first task that is not where the layout puts it.
 Status check_places(const Layout& layout, const LocalTasks& local) {
@@ -33,16 +68,16 @@ Status check_places(const Layout& layout, const LocalTasks& local) {
 
 // Ranks within a component become ranks of the step. Components of a heterogeneous job differ in their job id, those of
 // a heterogeneous step in a plain job only in where their tasks are.
-Result<LocalTasks> in_step(const LocalTasks& local, const std::vector<std::uint32_t>& jobs,
-                           const std::vector<Rank>& sizes, const Layout& layout) {
-  if (!local.component_job || jobs.empty()) return local;
+Result<LocalTasks> in_step(const LocalTasks& local, const std::vector<LayoutComponent>& components,
+                           const Layout& layout) {
+  if (!local.component_job || components.front().job == 0) return local;
   Rank first = 0;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
+  for (const auto& component : components) {
     auto here = local;
     for (auto& rank : here.ranks) rank += first;
-    first += sizes[i];
+    first += static_cast<Rank>(component.node_of_rank.size());
     const bool fits = here.ranks.empty() || here.ranks.back() < first;
-    if (jobs[i] == *local.component_job && fits && check_places(layout, here)) return here;
+    if (component.job == *local.component_job && fits && check_places(layout, here)) return here;
   }
   return fail(ErrorCode::kMisplaced,
               cat({"the tasks of ", local.host, " are in none of the components that srun set in ", kLayoutVariable}));
@@ -82,33 +117,28 @@ Status check_order_is_known(const Environment& environment, const StepId& id, co
 
 // Without srun's layout: in block, cyclic and plane order rank 0 is on the first node, and nodes are numbered in list
 // order. Returns the one of these three that puts the known tasks in their places; guesses no other order.
-Result<Layout> deal(const Environment& environment, const std::vector<std::string>& nodes,
-                    const std::vector<std::uint32_t>& counts, const LocalTasks& local) {
+Result<Layout> deal(const Environment& environment, LayoutComponent step, const LocalTasks& local) {
   const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
   const auto plane = parse_unsigned(environment.get("SLURM_DIST_PLANESIZE").value_or(""), kMaxRanks).value_or(1);
+  const auto& counts = step.tasks_per_node;
   std::array orders{deal_block(counts), deal_cyclic(counts), deal_plane(counts, static_cast<std::uint32_t>(plane))};
   if (distribution.starts_with("cyclic")) std::swap(orders[0], orders[1]);
   if (distribution.starts_with("plane")) std::swap(orders[0], orders[2]);
-  for (auto& order : orders) {
-    if (fits(order, nodes, local)) return Layout::make({{nodes, counts, std::move(order)}});
-  }
+  auto* const order =
+      std::find_if(orders.begin(), orders.end(), [&](const auto& one) { return fits(one, step.nodes, local); });
   // No order fits: the error is about the most likely one.
-  const auto layout = Layout::make({{nodes, counts, std::move(orders[0])}});
-  if (!layout) return fail(layout.error());
+  step.node_of_rank = std::move(order == orders.end() ? orders[0] : *order);
+  auto layout = Layout::make({std::move(step)});
+  if (!layout || order != orders.end()) return layout;
   const auto agrees = check_places(*layout, local);
   if (!agrees) return fail(agrees.error());
   return fail(ErrorCode::kMisplaced, "SLURM_LOCALID is not the local rank of this task in the layout of the step");
 }
 
-struct Sizes {
-  std::vector<std::string> nodes;
-  std::vector<std::uint32_t> counts;
-};
-
 // Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks. A user can
 // write both the environment and what slurmstepd knows, by an srun of the user's own. So a node has a limit: 100,000
 // ranks on 16,384 nodes take 5 MB and some milliseconds.
-Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks, bool is_on_node) {
+Result<LayoutComponent> read_sizes(const Environment& environment, std::uint32_t tasks, bool is_on_node) {
   constexpr std::size_t kMostTasks = 100'000;
   const auto list = environment.require("SLURM_STEP_NODELIST");
   if (!list) return fail(list.error());
@@ -131,7 +161,7 @@ Result<Sizes> read_sizes(const Environment& environment, std::uint32_t tasks, bo
     return fail(ErrorCode::kDisagreement, cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(tasks),
                                                ", but SLURM_STEP_TASKS_PER_NODE counts ", std::to_string(sum)}));
   }
-  return Sizes{std::move(*nodes), std::move(*counts)};
+  return LayoutComponent{std::move(*nodes), std::move(*counts), {}};
 }
 
 // The user can change the size of the step in the environment; slurmstepd has the number of tasks of its component.
@@ -153,28 +183,26 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
   const bool is_known = text && layout_is_for(*text, facts.id.job, facts.id.step);
   auto checked = is_known ? check_size(*tasks, *text, local) : check_order_is_known(environment, facts.id, local);
   if (!checked) return checked;
-  auto sizes = read_sizes(environment, *tasks, local.component_size.has_value());
-  if (!sizes) return fail(sizes.error());
-  if (!sizes->nodes.empty()) facts.first_listed_host = sizes->nodes.front();
+  auto step = read_sizes(environment, *tasks, local.component_size.has_value());
+  if (!step) return fail(step.error());
+  if (!step->nodes.empty()) facts.first_listed_host = step->nodes.front();
   if (!is_known) {
-    auto layout = deal(environment, sizes->nodes, sizes->counts, local);
+    auto layout = deal(environment, std::move(*step), local);
     if (!layout) return fail(layout.error());
     facts.layout = std::move(*layout);
     facts.ranks_here = local.ranks;
     return {};
   }
-  auto read = read_layout(*text, std::move(sizes->nodes), std::move(sizes->counts), *tasks);
+  auto read = read_layout(*text, *step, *tasks);
   if (!read) return fail(read.error());
-  std::vector<Rank> sizes_of_components;
-  for (const auto& one : read->components) sizes_of_components.push_back(static_cast<Rank>(one.node_of_rank.size()));
-  auto layout = Layout::make(std::move(read->components));
+  auto layout = Layout::make(read->components);
   if (!layout) return fail(layout.error());
   if (layout->size() != *tasks) {
     return fail(ErrorCode::kDisagreement,
                 cat({"SLURM_STEP_NUM_TASKS is ", std::to_string(*tasks), ", but the layout of the step has ",
                      std::to_string(layout->size()), " tasks"}));
   }
-  const auto here = in_step(local, read->component_jobs, sizes_of_components, *layout);
+  const auto here = in_step(local, read->components, *layout);
   if (!here) return fail(here.error());
   if (auto agrees = check_places(*layout, *here); !agrees) return agrees;
   facts.layout = std::move(*layout);
@@ -185,6 +213,48 @@ Status find_layout(StepFacts& facts, const Environment& environment, const Local
 }
 
 }  // namespace
+
+std::string verdict(const Decision& decision, std::string_view hint) {
+  const auto* what = "SET UP: ";
+  if (decision.set_up == SetUp::kNothing) what = "NOT SET UP: ";
+  if (decision.set_up == SetUp::kTorchrun) what = "SET UP for torchrun: ";
+  return cat({what, decision.reason, hint.empty() ? "" : "; ", hint});
+}
+
+std::string_view hint_of(const Decision& decision) {
+  if (decision.set_up == SetUp::kNothing || decision.asked != Asked::kUnasked) return {};
+  return "use --bootstrap=off to run it without the plugin";
+}
+
+std::string write_set_up(SetUp set_up) { return cat({kSetUpPrefix, kSetUps[static_cast<std::size_t>(set_up)]}); }
+
+SetUp read_set_up(std::string_view settings) {
+  if (!settings.starts_with(kSetUpPrefix)) return SetUp::kAllSettings;
+  const auto word = settings.substr(0, settings.find(' ')).substr(kSetUpPrefix.size());
+  const auto* const found = std::find(kSetUps.begin(), kSetUps.end(), word);
+  return found == kSetUps.end() ? SetUp::kAllSettings : static_cast<SetUp>(found - kSetUps.begin());
+}
+
+std::string write_decision(const StepId& id, const Decision& decision) {
+  return write_record(DecisionRecord{.step = to_string(id), .decision = decision});
+}
+
+bool asks_strongly(std::string_view decision, std::string_view step) {
+  const auto fields = split(decision, '\t');
+  return fields.size() > 3 && (step.empty() || fields[1] == step) && fields[3] == write_field(Asked::kStrongly);
+}
+
+// The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds printable text
+// alone.
+std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
+  auto read = read_record<DecisionRecord>(text);
+  if (!read || read->format != kFormat) return std::nullopt;
+  if (read->step != to_string(id) && read->step != to_string({.job = id.job, .step = kPendingStep}))
+    return std::nullopt;
+  const auto& master = read->decision.unusable_master;
+  if (!master.empty() && !is_host_name(master)) return std::nullopt;
+  return std::move(read->decision);
+}
 
 bool has_gpus(const Environment& environment) { return environment.has("SLURM_STEP_GPUS"); }
 
@@ -201,28 +271,6 @@ Result<StepId> read_step_id(const Environment& environment) {
   }
   return id;
 }
-
-namespace {
-
-// Slurm reserves a port for each task of a node, and a few more.
-constexpr std::size_t kMostReservedPorts = 4096;
-
-// "12000-12003,12007": up to the first entry that is no port or range.
-std::vector<std::uint16_t> read_port_list(std::string_view text) {
-  std::vector<std::uint16_t> ports;
-  for (const auto item : split(text, ',')) {
-    const auto dash = item.find('-');
-    const auto low = parse_unsigned(item.substr(0, dash), kMaxPort);
-    const auto high = dash == std::string_view::npos ? low : parse_unsigned(item.substr(dash + 1), kMaxPort);
-    if (!low || *low < kMinPort || !high || *high < *low) break;
-    for (auto port = *low; port <= *high && ports.size() < kMostReservedPorts; ++port) {
-      ports.push_back(static_cast<std::uint16_t>(port));
-    }
-  }
-  return ports;
-}
-
-}  // namespace
 
 // On HPE Cray EX the first port is PMI_CONTROL_PORT. Slurm's plugin for Cray's PMI takes it, and sets the variable in
 // the tasks alone.

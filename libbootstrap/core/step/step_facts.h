@@ -1,4 +1,4 @@
-// The facts about a step, and which rank runs where, before any decision.
+// The facts about a step: what srun decided and hands to the nodes, and which rank runs where.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,12 +11,64 @@
 #include "core/hardware/gpu_list.h"
 #include "core/hardware/network.h"
 #include "core/step/rank_layout.h"
-#include "core/step/srun_messages.h"
 #include "core/step/step_id.h"
 #include "core/util/environment.h"
 #include "core/util/result.h"
 
 namespace bootstrap {
+
+// Who asked for a step to be set up.
+enum class Asked : std::uint8_t {
+  kUnasked,   // no option or variable
+  kWeakly,    // an option of the job (#SBATCH --bootstrap=on) or SLURM_BOOTSTRAP=on: all steps of it that can be
+  kStrongly,  // an option on the step's own srun line: refused with a sentence where it cannot be
+  kLast = kStrongly,
+};
+
+// What the tasks get.
+enum class SetUp : std::uint8_t {
+  kNothing,      // where the step asked strongly: it is refused
+  kTorchrun,     // PET_* for one world of all nodes, and nothing else
+  kWorld,        // the ranks, where they meet, and little more
+  kAllSettings,  // all that the settings name: the step was asked for
+  kLast = kAllSettings,
+};
+
+// From srun to the nodes, in SLURM_BOOTSTRAP_DECISION.
+struct Decision {
+  SetUp set_up = SetUp::kNothing;
+  Asked asked = Asked::kUnasked;
+  bool is_verbose = false;                 // srun -v: the nodes print what they decide
+  bool is_observed = false;                // when=observe: nothing is set up; `reason` is what `world` would do
+  std::uint64_t salt = 0;                  // random: no other user can compute the step's ports; 0: there is none
+  std::string unusable_master;             // the user's MASTER_ADDR, where srun could not resolve it
+  std::vector<std::string> endpoint = {};  // see write_endpoint()
+  std::string reason;                      // for people, short: "bash is a shell"
+
+  bool operator==(const Decision&) const = default;
+};
+
+// "SET UP: a GPU for each task; use ..." or "NOT SET UP: ...": as srun -v, --bootstrap=explain and the command print
+// it. `hint` names the option that reverses it, or is empty.
+std::string verdict(const Decision& decision, std::string_view hint);
+
+// Of a step that is set up without being asked for: how its user switches that off. Empty: it was asked for.
+std::string_view hint_of(const Decision& decision);
+
+// "set_up:world": in front of SLURM_BOOTSTRAP_SETTINGS, where it is not kAllSettings.
+std::string write_set_up(SetUp set_up);
+SetUp read_set_up(std::string_view settings);
+
+// The same of a task that the preload set up: no plugin has done anything for its step.
+inline constexpr std::string_view kSetByPreload = "set_by:preload";
+
+std::string write_decision(const StepId& id, const Decision& decision);
+
+// Whether a decision of any version is for a step that asked strongly. `step`: of this step alone; empty: of any.
+bool asks_strongly(std::string_view decision, std::string_view step = {});
+
+// Nothing where the text is for another step, or of another version of this plugin.
+std::optional<Decision> read_decision(std::string_view text, const StepId& id);
 
 // The source of the rank order, the most reliable one first.
 enum class LayoutSource : std::uint8_t {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,12 +21,39 @@ inline constexpr std::size_t kMaxField = 512;      // bytes of a text, and of th
 inline constexpr std::size_t kMaxFieldItems = 64;  // of a list
 
 // Texts travel as printable ASCII: other bytes become '?', and what is too long is cut. Items of lists hold no blank.
-std::string write_field(const std::string& value);
-std::string write_field(const std::vector<std::string>& items);
+inline std::string write_field(const std::string& value) {
+  auto text = value.substr(0, kMaxField);
+  std::replace_if(
+      text.begin(), text.end(), [](char character) { return !is_printable(character); }, '?');
+  return text;
+}
+
+// Lists the first entries and cuts long ones.
+inline std::string write_field(const std::vector<std::string>& items) {
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& item : items) {
+    auto word = write_field(item);
+    std::replace(word.begin(), word.end(), ' ', '?');
+    if (word.empty() || text.size() + word.size() >= kMaxField || ++count > kMaxFieldItems) break;
+    text += cat({text.empty() ? "" : " ", word});
+  }
+  return text;
+}
 
 // False for what write_field() does not write. The text may come from anybody.
-bool read_field(std::string_view text, std::string& value);
-bool read_field(std::string_view text, std::vector<std::string>& items);
+inline bool read_field(std::string_view text, std::string& value) {
+  value = text;
+  return text.size() <= kMaxField && std::all_of(text.begin(), text.end(), is_printable);
+}
+
+inline bool read_field(std::string_view text, std::vector<std::string>& items) {
+  std::string checked;
+  if (!read_field(text, checked)) return false;
+  const auto words = text.empty() ? std::vector<std::string_view>() : split(text, ' ');
+  items.assign(words.begin(), words.end());
+  return items.size() <= kMaxFieldItems && std::find(words.begin(), words.end(), "") == words.end();
+}
 
 // Of numbers that are not negative, bool, and enums that name their last value kLast.
 template <class Value>

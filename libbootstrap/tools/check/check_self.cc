@@ -22,7 +22,7 @@
 #include "core/settings/settings.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
-#include "core/step/srun_messages.h"
+#include "core/step/step_facts.h"
 #include "core/util/text.h"
 #include "probe/machine.h"
 #include "probe/own_process.h"

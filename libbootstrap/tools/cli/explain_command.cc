@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/plan/explain.h"
-#include "core/plan/own_plan.h"
+#include "core/plan/plan.h"
 #include "core/step/rank_layout.h"
 #include "core/util/text.h"
 #include "probe/own_process.h"

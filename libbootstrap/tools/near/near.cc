@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/hardware/near_cores.h"
-#include "core/plan/own_plan.h"
+#include "core/plan/plan.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
 #include "core/util/records.h"

@@ -19,7 +19,7 @@ QUICK = ("jax", PYTORCH_DEBIAN)  # environments that each run of the tests makes
 # Of them, what each run starts without the plugin, too.
 QUICK_WITHOUT = ("PyTorch 1.13, DDP, env://", "PyTorch 1.13, torchrun", "JAX 0.10")
 
-# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/framework_variables.cc.
+# PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/frameworks.cc.
 TORCHRUN_1_13 = "PET_REDIRECTS=9:1 PET_TEE=9:1"
 BY_HAND = "bash by_hand.sh"  # RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as users write them
 MASTER = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)"

@@ -47,7 +47,7 @@ def build_other(version, decision_format):
     numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), version.split(".")))
     header = "libbootstrap/include/bootstrap/bootstrap.h"
     for path, old, new in (*((header, rf"(BOOTSTRAP_VERSION_{name}) \d+", rf"\1 {number}") for name, number in numbers.items()),
-                           ("libbootstrap/core/step/srun_messages.cc", f"kFormat = {FORMAT}", f"kFormat = {decision_format}")):
+                           ("libbootstrap/core/step/step_facts.cc", f"kFormat = {FORMAT}", f"kFormat = {decision_format}")):
         file = folder / "source" / path
         text, count = re.subn(old, new, file.read_text(encoding="utf-8"))
         assert count == 1, path

@@ -1,4 +1,5 @@
-// Second half of the plan: the plan of the step and what one task sees in, all variables of that task out. No I/O.
+// The plan: facts of a step and settings in; what all its tasks on this node get, and all variables of one task, out. A
+// task reads its own plan from its environment. No I/O.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,12 +12,31 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/master_endpoint.h"
 #include "core/plan/node_gpus.h"
-#include "core/plan/step_plan.h"
 #include "core/settings/settings.h"
+#include "core/step/planned_variables.h"
 #include "core/step/step_facts.h"
+#include "core/util/result.h"
 
 namespace bootstrap {
+
+// Never changed once it is made.
+struct StepPlan {
+  Variables variables;                // the same for all tasks
+  std::vector<std::string> removals;  // leftovers and messengers that the tasks must not see
+  MasterEndpoint master;
+  PortPlan ports;
+  std::string workers;                     // of all ranks, for TF_CONFIG; empty: it is not set
+  std::optional<NodeGpus> gpus;            // set where the tasks' GPUs are ours to deal out
+  std::vector<std::string> warnings;       // one sentence each, for the user: true of all nodes
+  std::vector<std::string> node_warnings;  // likewise, of this node: other nodes may have none
+};
+
+// For a step in which nothing is set: what must go so that it sees its environment as it would be without us.
+std::vector<std::string> inherited_to_unset(const Environment& environment);
+
+Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings);
 
 // What is known of a task when it starts.
 struct TaskFacts {
@@ -56,5 +76,22 @@ TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings&
 
 // The threads that are a task's share of the cores; 0: not known.
 std::uint32_t thread_count(const TaskFacts& task, std::uint32_t local_size);
+
+// The plan as a task itself sees it, from nothing but its environment: for the library and the command.
+struct OwnPlan {
+  StepFacts facts;
+  Settings settings;
+  StepPlan step;
+  TaskPlan task;
+  std::string verdict;                   // "SET UP: ..." or "NOT SET UP: ...", for people
+  bool is_set = false;                   // the plugin set these variables in this very step
+  std::vector<std::string> differences;  // variables that differ from the plan, for people
+};
+
+Result<OwnPlan> read_own_plan(const Environment& environment, const MpirunContext& around = {});
+
+// Whether the list of GPUs is still the one that we set: BOOTSTRAP_GPU counts in that one, and means nothing in a list
+// that the program has made itself.
+bool has_our_gpu_list(const OwnPlan& own);
 
 }  // namespace bootstrap

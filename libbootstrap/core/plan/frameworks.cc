@@ -1,26 +1,173 @@
-// When a framework's variables are set, and the rules around them: the user's choice, the interface, the ports.
+// What each framework reads: the table with each variable, who reads it and how its value follows from the plan; then
+// when a framework's variables are set: the user's choice, the interface, the ports.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/frameworks.h"
 
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/master_endpoint.h"
 #include "core/step/planned_variables.h"
 #include "core/util/text.h"
 
 namespace bootstrap {
+
+// One task, as its program sees it.
+struct TaskContext {
+  const StepPlan& plan;
+  const StepFacts& facts;
+  const Settings& settings;
+  Rank rank;
+  std::uint32_t node_rank;  // of a task that passes for a node of its own, accordingly
+  std::uint32_t node_count;
+  const GpuView* gpus;    // null: none that are dealt out
+  std::uint32_t threads;  // 0: not known
+};
+
 namespace {
 
-bool has(const FrameworkFlags& sets, Framework framework) { return sets[static_cast<std::size_t>(framework)]; }
+std::string number(std::uint32_t value) { return std::to_string(value); }
+
+std::string master_addr(const TaskContext& task) { return effective_value(task.plan.variables, "MASTER_ADDR"); }
+std::string master_port(const TaskContext& task) { return effective_value(task.plan.variables, "MASTER_PORT"); }
+
+std::string endpoint(const std::string& host, const std::string& port) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? cat({"[", host, "]:", port}) : cat({host, ":", port});
+}
+
+bool is_all_settings(const TaskContext& task) { return task.facts.decision.set_up == SetUp::kAllSettings; }
+
+std::string gpu_count(const TaskContext& task) {
+  if (task.gpus == nullptr || task.gpus->group.size() < 2) return {};  // one is torchrun's default
+  return std::to_string(task.gpus->group.size());
+}
+
+// Redirect the output of local rank 9 alone, that is, none of up to nine: the default, 0, for all, ends torchrun of
+// PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
+std::string no_redirects(const TaskContext& task) {
+  constexpr std::size_t kMostRanks = 9;
+  return task.gpus != nullptr && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
+}
+
+std::string own_device_ids(const TaskContext& task) {
+  if (task.gpus == nullptr || !is_all_settings(task)) return {};
+  return join(task.gpus->group, ",");
+}
+
+// JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
+// goes by the job alone, on which two steps of a job meet. Never MASTER_PORT: a program may use PyTorch as well.
+std::string coordinator_port(const TaskContext& task) {
+  const auto n = task.facts.layout.most_on_a_node() + 1;
+  auto port = std::to_string(further_port(task.facts, task.settings.port_range.value, n));
+  return port == master_port(task) ? std::string() : port;  // a range of a few ports may have no other
+}
+
+std::string coordinator_address(const TaskContext& task) {
+  const bool is_first = task.facts.first_listed_host == task.facts.layout.host_of(0);
+  if (!is_all_settings(task) && is_first && task.facts.meeting.of_node.empty()) return {};
+  const auto port = coordinator_port(task);
+  return port.empty() ? std::string() : endpoint(master_addr(task), port);
+}
+
+// By itself nccl-tests takes the GPU with the number of the task among those of its node.
+std::string nccl_tests_device(const TaskContext& task) {
+  const auto local_rank = task.facts.layout.place(task.rank).local_rank;
+  if (task.gpus == nullptr || task.gpus->group.size() > 1 || task.gpus->group.front() == local_rank) return {};
+  return number(task.gpus->group.front());
+}
+
+// By how srun starts the tasks of this step for MPI. In a task, or where the type comes from slurm.conf, what the
+// plugins of Slurm hand over shows it.
+std::string nvshmem_pmi(const TaskContext& task) {
+  const auto& environment = task.facts.environment;
+  const auto type = environment.get("SLURM_MPI_TYPE");
+  const auto is_type = [&](std::string_view name, std::string_view one, std::string_view other) {
+    return type ? type->starts_with(name) : environment.has(one) || environment.has(other);
+  };
+  if (is_type("pmix", "SLURM_PMIX_MAPPING_SERV", "PMIX_NAMESPACE")) return "PMIX";
+  return is_type("pmi2", "SLURM_PMI2_SRUN_PORT", "PMI_FD") ? "PMI-2" : "";
+}
+
+std::string tasks_per_node(const TaskContext& task) {
+  if (task.facts.id.launcher != Launcher::kSlurm) return {};
+  const auto& layout = task.facts.layout;
+  const auto size = layout.most_on_a_node();
+  if (size * layout.node_count() != layout.size()) return {};
+  const auto value = number(size);
+  const auto current = task.facts.environment.get(kTasksPerNodeVariable);
+  const bool from_slurm = current && !ExportRecord(task.facts.environment).is_ours(kTasksPerNodeVariable, *current);
+  return current == value || (from_slurm && !is_all_settings(task)) ? std::string() : value;
+}
+
+// {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}
+std::string tf_config(const TaskContext& task) {
+  if (task.plan.workers.empty()) return {};
+  return cat({R"({"cluster": {"worker": [)", task.plan.workers, R"(]}, "task": {"type": "worker", "index": )",
+              number(task.rank), "}}"});
+}
+
+// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX
+// (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning (plugins/environments/slurm.py),
+// NVSHMEM and nccl-tests (src/common.cu). Accelerate, transformers, DeepSpeed, composer, Ignite and torchcomms need no
+// more than what is always set.
+using F = Framework;
+using T = const TaskContext&;
+constexpr FrameworkVariable kTable[] = {
+    {F::kTorchrun, "PET_NNODES", "nodes of the step", [](T t) { return number(t.node_count); }, DependsOn::kStep},
+    {F::kTorchrun, "PET_NODE_RANK", "NODE_RANK", [](T t) { return number(t.node_rank); }, DependsOn::kTask},
+    {F::kTorchrun, "PET_NPROC_PER_NODE", "GPUs of the task", gpu_count, DependsOn::kTask},
+    {F::kTorchrun, "PET_RDZV_BACKEND", "no guess who is the host", [](T) { return std::string("static"); },
+     DependsOn::kStep},
+    {F::kTorchrun, "PET_RDZV_ID", "job.step.restart", [](T t) { return step_tag(t.facts.id); }, DependsOn::kStep},
+    {F::kTorchrun, "PET_MASTER_ADDR", "MASTER_ADDR", master_addr, DependsOn::kStep},
+    {F::kTorchrun, "PET_MASTER_PORT", "MASTER_PORT", master_port, DependsOn::kStep},
+
+    {F::kTorchrun, "PET_REDIRECTS", "none; see the manual", no_redirects, DependsOn::kTask},
+    {F::kTorchrun, "PET_TEE", "none, likewise", no_redirects, DependsOn::kTask},
+
+    {F::kTensorflow, "TF_CONFIG", "hosts and ports of all tasks", tf_config, DependsOn::kTask},
+
+    {F::kJax, "JAX_COORDINATOR_PORT", "a port of its own", coordinator_port, DependsOn::kStep},
+    {F::kJax, "JAX_COORDINATOR_ADDRESS", "MASTER_ADDR and that port", coordinator_address, DependsOn::kStep},
+    {F::kJax, "JAX_LOCAL_DEVICE_IDS", "the task's own GPUs", own_device_ids, DependsOn::kTask},
+
+    {F::kLightning, kTasksPerNodeVariable, "tasks on each node", tasks_per_node, DependsOn::kStep},
+
+    {F::kNvshmem, "NVSHMEM_BOOTSTRAP_PMI", "srun --mpi=", nvshmem_pmi, DependsOn::kStep},
+    {F::kNcclTests, "NCCL_TESTS_DEVICE", "BOOTSTRAP_GPU", nccl_tests_device, DependsOn::kTask},
+
+    {F::kOpenmp, "OMP_NUM_THREADS", "cores of the task",
+     [](T t) { return t.threads == 0 ? std::string() : number(t.threads); }, DependsOn::kTask},
+};
+
+TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings,
+                         const TaskFacts& task) {
+  const auto rank = facts.ranks_here[task.local_task];
+  const auto& place = facts.layout.place(rank);
+  const bool is_alone = is_alone_on_its_node(task);
+  const auto nodes = is_alone ? facts.layout.size() : facts.layout.node_count();
+  return {plan,
+          facts,
+          settings,
+          rank,
+          is_alone ? rank : place.node_rank,
+          static_cast<std::uint32_t>(nodes),
+          task.gpus == nullptr ? nullptr : &task.view,
+          thread_count(task, place.local_size)};
+}
+
+bool is_set(Framework framework, const StepFacts& facts, const Settings& settings) {
+  return framework_state(framework, facts, settings).is_set;
+}
 
 // In a smaller range further_port() would return ports that it has returned already: TensorFlow needs one for each task
-// of a node. The same on all nodes. Frameworks that were not named refuse no step. `sets`: the frameworks whose
-// variables are set.
-Status check_port_range(const StepFacts& facts, const Settings& settings, const FrameworkFlags& sets) {
+// of a node. The same on all nodes. Frameworks that were not named refuse no step.
+Status check_port_range(const StepFacts& facts, const Settings& settings) {
   constexpr auto kTensorflow = Framework::kTensorflow;
   const auto& range = settings.port_range.value;
   const auto size = std::uint32_t{range.high} - range.low + 1U;
-  const bool has_servers = has(sets, kTensorflow) && settings.frameworks.value.asks_for(kTensorflow);
+  const bool has_servers = settings.frameworks.value.asks_for(kTensorflow) && is_set(kTensorflow, facts, settings);
   const auto needed = has_servers ? 1 + facts.layout.most_on_a_node() : 1U;
   if (size >= needed || facts.reserved_ports) return {};
   return fail(
@@ -29,8 +176,6 @@ Status check_port_range(const StepFacts& facts, const Settings& settings, const 
            " has ", counted(size, "port"), ", but MASTER_PORT and the frameworks of this step need ",
            std::to_string(needed), "; use a range of at least ", std::to_string(needed), " ports"}));
 }
-
-constexpr std::string_view kInitFileVariable = "BOOTSTRAP_INIT_FILE";
 
 void add_row(VariableList& variables, const FrameworkVariable& row, const TaskContext& task) {
   auto value = row.value(task);
@@ -42,6 +187,23 @@ void add_row(VariableList& variables, const FrameworkVariable& row, const TaskCo
   } else {
     variables.of_framework(row.framework, row.name, std::move(value), from, row.made_of != DependsOn::kStep);
   }
+}
+
+// Where a rank's TensorFlow server listens, on its own node.
+std::uint16_t worker_port(const StepFacts& facts, const Settings& settings, Rank rank) {
+  return further_port(facts, settings.port_range.value, facts.layout.place(rank).local_rank + 1);
+}
+
+// The TensorFlow servers of all ranks, in order: "host:port", each in quotes. Empty: they need more than `room` bytes.
+std::string worker_list(const StepFacts& facts, const Settings& settings, std::size_t room) {
+  const auto& layout = facts.layout;
+  std::string workers;
+  for (Rank rank = 0; rank < layout.size() && workers.size() <= room; ++rank) {
+    const auto host = fabric_name(settings, layout.host_of(rank), facts.meeting);
+    const auto port = std::to_string(worker_port(facts, settings, rank));
+    workers += cat({rank == 0 ? "" : ", ", json_string(endpoint(host, port))});
+  }
+  return workers.size() <= room ? workers : std::string();
 }
 
 // Each task has a TF_CONFIG with all ranks in it. slurmstepd keeps those of its node, in 1 MiB at most; so a node has
@@ -155,7 +317,7 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
   }
   const auto folder = replaced(text, "%u", user.value_or(""));
   const auto name = cat({"bootstrap-", step_tag(facts.id), "-", to_hex(salt, 16)});
-  variables.own(kInitFileVariable, cat({folder, folder.ends_with('/') ? "" : "/", name}),
+  variables.own("BOOTSTRAP_INIT_FILE", cat({folder, folder.ends_with('/') ? "" : "/", name}),
                 "a name in shared_dir= for this step alone");
 }
 
@@ -168,14 +330,7 @@ bool is_named(Framework framework, const StepFacts& facts, const Settings& setti
 
 }  // namespace
 
-std::string_view mpi_launch(const Environment& environment) {
-  const auto type = environment.get("SLURM_MPI_TYPE");
-  if (type) return *type == "none" ? std::string_view() : *type;
-  // In a task, or where the type comes from slurm.conf: what the plugins of Slurm hand over.
-  if (environment.has("SLURM_PMIX_MAPPING_SERV") || environment.has("PMIX_NAMESPACE")) return "pmix";
-  if (environment.has("SLURM_PMI2_SRUN_PORT") || environment.has("PMI_FD")) return "pmi2";
-  return {};
-}
+std::span<const FrameworkVariable> framework_variables() { return kTable; }
 
 FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings) {
   const auto set_up = facts.decision.set_up;
@@ -201,34 +356,28 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
   return {true, "harms no other"};
 }
 
-Status add_frameworks(StepPlan& plan, const StepFacts& facts, const Settings& settings) {
-  VariableList variables(facts);
+Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   add_init_file(variables, plan, facts, settings);
-  auto& sets = plan.frameworks;
-  for (std::size_t i = 0; i < sets.size(); ++i) {
-    sets[i] = framework_state(static_cast<Framework>(i), facts, settings).is_set;
-  }
-  auto has_ports = check_port_range(facts, settings, sets);
+  auto has_ports = check_port_range(facts, settings);
   if (!has_ports) return has_ports;
-  if (has(sets, Framework::kTensorflow)) add_workers(plan, facts, settings);
+  if (is_set(Framework::kTensorflow, facts, settings)) add_workers(plan, facts, settings);
   const auto any_task = task_context(plan, facts, settings, {.gpus = plan.gpus ? &*plan.gpus : nullptr, .view = {}});
-  for (const auto& row : framework_variables()) {
-    if (row.made_of == DependsOn::kStep && has(sets, row.framework)) add_row(variables, row, any_task);
+  for (const auto& row : kTable) {
+    if (row.made_of == DependsOn::kStep && is_set(row.framework, facts, settings)) add_row(variables, row, any_task);
   }
   for (auto& added :
        {add_interface(variables, plan, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
     if (!added) plan.node_warnings.push_back(added.error().message);
   }
-  for (auto& variable : std::move(variables).take()) plan.variables.push_back(std::move(variable));
   return {};
 }
 
 void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const StepFacts& facts,
                             const Settings& settings, const TaskFacts& task) {
   const auto context = task_context(plan, facts, settings, task);
-  for (const auto& row : framework_variables()) {
-    if (row.made_of != DependsOn::kStep && has(plan.frameworks, row.framework)) add_row(variables, row, context);
+  for (const auto& row : kTable) {
+    if (row.made_of != DependsOn::kStep && is_set(row.framework, facts, settings)) add_row(variables, row, context);
   }
 }
 

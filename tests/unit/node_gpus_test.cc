@@ -36,9 +36,10 @@ TEST(GpuView, SetDeviceOfLocalRankIsDistinctInEveryMode) {
           const auto view = view_of(*plan->step.gpus, task);
           const auto of_task = *make_plan(facts, with_mode(mode), task);
           const auto local_rank = value(of_task, "LOCAL_RANK");
-          ASSERT_EQ(local_rank, std::to_string(view.own));
+          ASSERT_EQ(local_rank, std::to_string(view.group.front()));
           ASSERT_EQ(value(of_task, "BOOTSTRAP_GPU"), local_rank);
-          ASSERT_TRUE(devices.insert(device_at(view, view.own)).second) << tasks << " tasks, " << gpus << " GPUs";
+          ASSERT_TRUE(devices.insert(device_at(view, view.group.front())).second)
+              << tasks << " tasks, " << gpus << " GPUs";
           ASSERT_EQ(view.group.size(), static_cast<std::size_t>(gpus / tasks));
         }
         ASSERT_EQ(devices.count("(none)"), 0U);
@@ -86,7 +87,7 @@ TEST(GpuView, TooFewGpusAreRefusedUnlessShared) {
   EXPECT_NE(refused.message.find("--gres=gpu:3"), std::string::npos);
   const Settings settings{.gpu_share = {true, Source::kOption}};
   const auto plan = *make_plan(facts, settings);
-  EXPECT_EQ(view_of(*plan.step.gpus, 2).own, 0U);
+  EXPECT_EQ(view_of(*plan.step.gpus, 2).group.front(), 0U);
   for (std::size_t task = 0; task < 3; ++task) {
     EXPECT_EQ(value(*make_plan(facts, settings, task), "BOOTSTRAP_GPU"), std::to_string(task % 2));
   }
@@ -199,7 +200,7 @@ TEST(GpuVisibility, ATaskSeesWhatItCanUse) {
     EXPECT_EQ(view.list, row.expected) << name;
     EXPECT_EQ(view.is_as_planned, row.is_as_planned) << name;
     EXPECT_EQ(view.is_alone, !row.is_as_planned) << name;
-    EXPECT_EQ(view.own, row.is_as_planned ? row.task : 0U) << name;
+    EXPECT_EQ(view.group.front(), row.is_as_planned ? row.task : 0U) << name;
     EXPECT_EQ(view.warning.substr(0, std::string_view(row.warning).size()), row.warning) << name;
     EXPECT_EQ(view.warning.empty(), *row.warning == '\0') << name << view.warning;
     const auto cure =
@@ -211,7 +212,7 @@ TEST(GpuVisibility, ATaskSeesWhatItCanUse) {
 TEST(GpuVisibility, UuidsAreNotCountedAnew) {
   const auto view = seen(4, 2, "NNYN", "GPU-c", "", "GPU-a,GPU-b,GPU-c,GPU-d");
   EXPECT_EQ(view.list, "GPU-c");
-  EXPECT_EQ(join(view.uuids, ","), "GPU-c");
+  EXPECT_EQ(view.own_entries, std::vector<std::uint32_t>{2});
 }
 
 TEST(GpuVisibility, WarnsOfClosedDevicesAndNotOfARequestedShortList) {

@@ -1,6 +1,6 @@
 // Plans: scope, values, the user's values, and leftovers of outer steps.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/plan/step_plan.h"
+#include "core/plan/plan.h"
 
 #include <gtest/gtest.h>
 
