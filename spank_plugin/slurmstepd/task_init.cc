@@ -12,6 +12,7 @@
 
 #include "core/hardware/gpu_list.h"
 #include "core/plan/explain.h"
+#include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
 #include "core/settings/variables.h"
 #include "core/step/planned_variables.h"

@@ -69,6 +69,7 @@ mpirun -n 2 ./train | /usr/lib/openmpi/bin/mpirun.openmpi ./train | mpiexec.hydr
 accelerate launch train.py | deepspeed train.py | composer -n 2 train.py | horovodrun -np 2 python train.py | likwid-mpirun -np 2 ./train
 ray start --head | wandb agent x | dask-worker | dask-anything-new | jupyter lab | jupyter-nbconvert | vllm serve m | sshd -D
 nvidia-smi -L
+clush -w node[1-2] python3 t.py | nice pdsh -a ./train | perf stat --new clush python3 t.py | numactl --x pdsh python3 t.py
 snakemake -j4 | parallel -j2 ./train | xargs -P2 ./train | make -j4 | just train | dvc repro | tmux new | srun ./train | sudo python3 t.py
 python3 /usr/bin/accelerate launch train.py | python3 -m accelerate.commands.launch train.py
 python3 -u -m deepspeed.launcher.runner t.py

@@ -25,49 +25,60 @@ constexpr std::string_view kServes = " is a server";
 constexpr std::string_view kShows = " shows what a node has";
 
 // Open MPI 4 and 5: mpirun(1), which starts the ranks of its own node, and its daemons on other nodes.
-constexpr std::string_view kOpenMpi = "mpirun mpiexec orterun oshrun shmemrun orted prted prterun";
+constexpr std::string_view kOpenMpi = "mpirun mpiexec orterun oshrun shmemrun prterun";
+constexpr std::string_view kOpenMpiDaemons = "orted prted";
 
-// Each row has its source in front of it.
-constexpr auto kLaunchers = std::to_array<Named<std::string_view>>({
-    {kOpenMpi, kRanks},
-    // MPICH, MVAPICH2, Intel MPI, MATLAB and HP MPI, and daemons that they start by srun.
-    {"mpirun_rsh prte prun hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod",
-     kRanks},
-    // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID; UPC,
-    // UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
-    {"aprun jsrun flux flux-broker ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun upcrun upcxx-run "
-     "gasnetrun_ibv gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
-     kRanks},
-    // PyTorch's torchrun and torchx; the launchers of frameworks (the console scripts of each).
+struct KnownLauncher {
+  std::string_view reason = {};
+  bool runs_commands = false;
+};
+
+// Each row has its source in front of it. Behind those with `true` another program's command line follows, as in
+// mpirun python3 train.py.
+constexpr auto kLaunchers = std::to_array<Named<KnownLauncher>>({
+    {kOpenMpi, {kRanks, true}},
+    {kOpenMpiDaemons, {kRanks}},
+    // MPICH, MVAPICH2, Intel MPI, MATLAB and HP MPI; daemons that they start by srun.
+    {"mpirun_rsh prun", {kRanks, true}},
+    {"prte hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod", {kRanks}},
+    // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID.
+    {"aprun jsrun flux ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun", {kRanks, true}},
+    // Flux's daemon; UPC, UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
+    {"flux-broker upcrun upcxx-run gasnetrun_ibv gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
+     {kRanks}},
+    // The launchers of frameworks (the console scripts of each), which start Python scripts; PyTorch's torchrun and
+    // torchx.
     {"torchrun torchx torchft_lighthouse torchrunx accelerate accelerate-launch deepspeed deepspeed.pt ds ds_ssh "
-     "composer horovodrun hvdrun lightning fabric lightning_app trl llamafactory-cli axolotl tune colossalai pdsh "
-     "paddlerun fleetrun bpslaunch byteps kungfu-run oneflow msrun megatron swift xtuner mim",
-     kRanks},
+     "composer lightning fabric lightning_app trl llamafactory-cli axolotl tune colossalai paddlerun fleetrun "
+     "bpslaunch byteps kungfu-run oneflow msrun megatron swift xtuner mim",
+     {kRanks}},
+    {"horovodrun hvdrun", {kRanks, true}},
     // Pools of workers and agents: ray(1), dask-*(1), wandb agent, prefect, celery(1), rq, luigi, parsl, ipyparallel,
     // pueue, HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
     {"ray wandb dask dask-worker dask-scheduler dask-mpi dask-cuda-worker dask-ssh prefect celery rq luigi luigid "
      "parsl pueued process_worker_pool.py ipcluster ipengine ipcontroller clearml-agent work_queue_worker "
      "vine_worker hq spark-submit spark-class scoop condor_master condor_startd condor_starter "
      "globus-compute-endpoint funcx-endpoint merlin airflow dagster mlflow jug greasy radical-pilot-agent optuna",
-     kWorkers},
+     {kWorkers}},
     // Inference servers that start a worker for each GPU, notebooks, databases, remote shells and desktops.
     {"vllm sglang text-generation-launcher tritonserver trtllm-serve lmdeploy ollama llama-server jupyter jupyter-lab "
      "jupyter-notebook jupyterhub-singleuser jupyterhub rserver code-server tensorboard streamlit gradio uvicorn "
      "gunicorn redis-server mongod sshd dropbear Xvfb vncserver xpra slurmd nginx httpd postgres mysqld",
-     kServes},
-    // Slurm's own; workflows and farms: snakemake(1), nextflow, parallel(1), xargs(1), make(1), find(1) -exec, just,
-    // Task, DVC, doit, Invoke, Kedro, Metaflow, Guild AI; other users, hosts and terminals; test runners, installers;
-    // servers of debuggers (GDB, TotalView, STAT) and of DMTCP.
-    {"srun sbatch salloc sattach snakemake nextflow cwltool cromwell pegasus-run rush disBatch disbatch parallel sem "
-     "xargs make gmake ninja cmake ctest bazel scons waf find watch entr just task dvc doit invoke kedro metaflow "
-     "guild honcho foreman overmind tmux screen script expect sudo su sg ssh ssh-agent dbus-run-session rsh nsenter "
-     "unshare chroot bwrap systemd-run at pytest py.test tox nox pip pip3 conda mamba daemonize supervisord runit "
-     "s6-supervise tini dumb-init busybox toybox gdbserver tvdsvr STATD dmtcp_coordinator",
-     kOthers},
+     {kServes}},
+    // Slurm's own; farms: parallel(1), xargs(1), find(1) -exec; other hosts, users and terminals.
+    {"srun salloc parallel sem rush xargs find watch entr tmux screen script expect sudo su sg ssh rsh pdsh clush "
+     "nsenter unshare chroot bwrap systemd-run dbus-run-session ssh-agent daemonize tini dumb-init busybox toybox",
+     {kOthers, true}},
+    // Workflows: snakemake(1), nextflow, make(1), just, Task, DVC, doit, Invoke, Kedro, Metaflow, Guild AI; test
+    // runners, installers; servers of debuggers (GDB, TotalView, STAT) and of DMTCP.
+    {"sbatch sattach snakemake nextflow cwltool cromwell pegasus-run disBatch disbatch make gmake ninja cmake ctest "
+     "bazel scons waf just task dvc doit invoke kedro metaflow guild honcho foreman overmind at pytest py.test tox nox "
+     "pip pip3 conda mamba supervisord runit s6-supervise gdbserver tvdsvr STATD dmtcp_coordinator",
+     {kOthers}},
     // Tools of NVIDIA, AMD, Intel and hwloc; DCGM; compilers.
     {"nvidia-smi nvidia-debugdump dcgmi nvtop nvitop gpustat rocm-smi amd-smi rocminfo clinfo sycl-ls xpu-smi xpumcli "
      "lstopo lstopo-no-graphics hwloc-ls lscpu lspci numastat ibstat ibv_devinfo nvcc hipcc",
-     kShows},
+     {kShows}},
 });
 
 // Names that have a suffix on some systems: mpirun.openmpi (Debian), mpiexec.hydra, torchrun_jsc (Juelich).
@@ -115,12 +126,6 @@ constexpr std::string_view kClear =
 // Names that a user's own file in a folder may have, too.
 constexpr std::string_view kCommonWords =
     "tune task just rush watch dragon merlin greasy jug scoop guild swift flux script at";
-
-constexpr std::string_view kRunCommands =
-    "mpirun mpiexec mpirun_rsh orterun oshrun shmemrun prterun prun srun salloc aprun jsrun flux ibrun lrun charmrun "
-    "poe ccc_mprun mpprun palsrun likwid-mpirun horovodrun pdsh parallel sem xargs rush watch entr find tmux screen "
-    "script expect sudo su sg ssh rsh nsenter unshare chroot bwrap systemd-run dbus-run-session ssh-agent daemonize "
-    "tini dumb-init busybox toybox";
 
 constexpr auto kTools = std::to_array<Named<Tool>>({
     // coreutils, util-linux, numactl(8), hwloc-bind(1), LIKWID, Debian's xvfb and expect.
@@ -172,21 +177,25 @@ bool is_long(std::string_view option, std::string_view shortest, std::string_vie
   return option.starts_with(shortest) && whole.starts_with(option);
 }
 
+KnownLauncher launcher_of(std::string_view name) noexcept {
+  const auto stem = stem_of(name);
+  const bool has_suffix = stem != name && !is_python_script(name) && has_word(kWithSuffix, stem);
+  const auto launcher = find_name(kLaunchers, name);
+  return launcher.reason.empty() && has_suffix ? find_name(kLaunchers, stem) : launcher;
+}
+
 }  // namespace
 
 constinit const std::string_view kStartsRanks = kRanks;
 
-std::string_view launcher_reason(std::string_view name) noexcept {
-  const auto reason = find_name(kLaunchers, name);
-  const auto stem = stem_of(name);
-  if (!reason.empty() || is_python_script(name) || stem == name || !has_word(kWithSuffix, stem)) return reason;
-  return find_name(kLaunchers, stem);
-}
+std::string_view launcher_reason(std::string_view name) noexcept { return launcher_of(name).reason; }
+bool runs_commands(std::string_view name) noexcept { return launcher_of(name).runs_commands; }
 
 std::string_view launcher_module_reason(std::string_view module) noexcept { return find_name(kModules, module); }
 
 bool starts_ranks_of_mpirun(std::string_view name) noexcept {
-  return has_word(kOpenMpi, name) || has_word("mpirun.openmpi mpiexec.openmpi", name);
+  return has_word(kOpenMpi, name) || has_word(kOpenMpiDaemons, name) ||
+         has_word("mpirun.openmpi mpiexec.openmpi", name);
 }
 
 std::string names_of_launchers() {
@@ -239,10 +248,6 @@ bool is_python(std::string_view name) noexcept {
 bool is_python_script(std::string_view name) noexcept { return name.size() > 3 && name.ends_with(".py"); }
 
 bool is_clear_name(std::string_view name) noexcept { return has_word(kClear, name) || has_word(kClear, stem_of(name)); }
-
-bool runs_commands(std::string_view name) noexcept {
-  return has_word(kRunCommands, name) || has_word(kRunCommands, stem_of(name));
-}
 
 Tool tool_of(std::string_view name) noexcept { return find_name(kTools, name); }
 

@@ -49,7 +49,7 @@ ALONE = rows(
     ("prterun", "flux-core 223", "prterun, prun, smpd, jsrun and mpiexec.hydra as programs of a step in a world's shape.",
      """for name in prterun prun smpd jsrun mpiexec.hydra; do cp $P/show_env.py $name; ready; $W4 ./$name -n 4 prog; done"""),
     ("launchers_by_name", "rules", "Launchers and agents whose file is Python, in a world's shape.",
-     """for name in accelerate-launch composer deepspeed fabric horovodrun dask snakemake orted; do cp $P/show_env.py $name; ready; $L2 ./$name; done"""),
+     """for name in accelerate-launch composer deepspeed fabric horovodrun dask snakemake orted clush; do cp $P/show_env.py $name; ready; $L2 ./$name; done"""),
     ("orted_behind_wrapper", "pyxis 88", "mpirun in a batch job of two nodes, its daemons behind a script of the site.",
      """printf '#!/bin/sh\\nexec orted "$@"\\n' > wrapper; chmod +x wrapper
 job -N2 --ntasks-per-node=2 --gres=gpu:2 <<< 'mpirun --mca orte_launch_agent $OUT/wrapper $B/mpi_ring'""", {"needs": ("mpirun",)}),
