@@ -2,6 +2,7 @@
 // that users and sites write are those of the record; etc/doc/stability.md has the rules.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings/settings.h"
+#include "core/plan/frameworks.h"
 
 #include <gtest/gtest.h>
 
@@ -222,6 +223,12 @@ TEST(InterfaceRecord, EachSettingIsDescribed) {
     if (!spec.is_for_site()) continue;
     EXPECT_TRUE(has(of_sites, cat({spec.name, "="}))) << spec.name << " is not in spank_bootstrap.8";
     EXPECT_TRUE(has(line, cat({spec.name, "="}))) << spec.name << " is not in bootstrap.conf.in";
+  }
+  for (const auto& row : framework_variables()) {
+    ASSERT_LT(static_cast<std::size_t>(row.framework), kFrameworkCount) << row.name << ": its framework has no name";
+    const auto name = replaced(framework_name(row.framework), "-", "\\-");
+    EXPECT_TRUE(has(of_users, cat({".B ", name, "\n"}))) << name << ": slurm-bootstrap.7";
+    EXPECT_TRUE(has(of_users, std::string(row.name))) << row.name << ": slurm-bootstrap.7";
   }
 }
 

@@ -28,8 +28,8 @@ enum class Framework : std::uint8_t {
   kNcclTests,
   kOpenmp,
 };
-inline constexpr std::array<std::string_view, 9> kFrameworkNames{
-    "pytorch", "torchrun", "accelerate", "lightning", "tensorflow", "jax", "nvshmem", "nccl-tests", "openmp"};
+inline constexpr auto kFrameworkNames = std::to_array<std::string_view>(
+    {"pytorch", "torchrun", "accelerate", "lightning", "tensorflow", "jax", "nvshmem", "nccl-tests", "openmp"});
 inline constexpr std::size_t kFrameworkCount = kFrameworkNames.size();
 
 constexpr std::string_view framework_name(Framework framework) {
