@@ -207,33 +207,36 @@ Status Layout::add_component(const LayoutComponent& component,
     }
     node_here.push_back(entry->second);
   }
-  ranks_on_node_.resize(hosts_.size());
+  places_.reserve(places_.size() + component.node_of_rank.size());
   for (const auto index : component.node_of_rank) {
     if (index >= node_here.size()) return fail(ErrorCode::kInvalid, "a rank is on a node that is not in the node list");
-    auto& on_node = ranks_on_node_[node_here[index]];
-    const auto rank = static_cast<Rank>(places_.size());
-    const auto local_rank = static_cast<std::uint32_t>(on_node.size());
-    places_.push_back({.rank = rank, .node = node_here[index], .local_rank = local_rank});
-    on_node.push_back(rank);
+    places_.push_back({.rank = static_cast<Rank>(places_.size()), .node = node_here[index]});
   }
   return {};
 }
 
-// Node ranks, and what follows from them, once every rank has its node.
+// What follows from the nodes of all ranks.
 void Layout::number_nodes() {
-  by_node_rank_.resize(hosts_.size());
-  std::iota(by_node_rank_.begin(), by_node_rank_.end(), 0U);
-  const auto lowest = [&](auto node) {
-    return ranks_on_node_[node].empty() ? UINT32_MAX : ranks_on_node_[node].front();
-  };
-  std::stable_sort(by_node_rank_.begin(), by_node_rank_.end(), [&](auto a, auto b) { return lowest(a) < lowest(b); });
+  first_.resize(hosts_.size() + 1);
+  for (const auto& place : places_) ++first_[place.node + 1];
+  std::partial_sum(first_.begin(), first_.end(), first_.begin());
+  by_node_.resize(places_.size());
+  auto next = first_;
+  for (auto& place : places_) {
+    place.local_size = first_[place.node + 1] - first_[place.node];
+    place.local_rank = next[place.node] - first_[place.node];
+    if (place.local_rank == 0) by_node_rank_.push_back(place.node);
+    by_node_[next[place.node]++] = place.rank;
+  }
+  for (std::uint32_t node = 0; node < hosts_.size(); ++node) {
+    if (first_[node] == first_[node + 1]) by_node_rank_.push_back(node);  // without a rank
+  }
 
   std::vector<std::uint32_t> nodes_with(most_on_a_node());  // [l]: nodes so far that have a rank with local rank l
   for (std::uint32_t node_rank = 0; node_rank < by_node_rank_.size(); ++node_rank) {
-    const auto& on_node = ranks_on_node_[by_node_rank_[node_rank]];
-    for (const auto rank : on_node) {
-      auto& place = places_[rank];
-      place.local_size = static_cast<std::uint32_t>(on_node.size());
+    const auto node = by_node_rank_[node_rank];
+    for (auto at = first_[node]; at < first_[node + 1]; ++at) {
+      auto& place = places_[by_node_[at]];
       place.node_rank = node_rank;
       place.cross_rank = nodes_with[place.local_rank]++;
     }
@@ -257,9 +260,13 @@ Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
 }
 
 std::uint32_t Layout::most_on_a_node() const {
-  std::size_t most = 0;
-  for (const auto& ranks : ranks_on_node_) most = std::max(most, ranks.size());
-  return static_cast<std::uint32_t>(most);
+  std::uint32_t most = 0;
+  for (std::size_t node = 0; node < hosts_.size(); ++node) most = std::max(most, first_[node + 1] - first_[node]);
+  return most;
+}
+
+std::vector<Rank> Layout::ranks_on(std::uint32_t node) const {
+  return {by_node_.begin() + first_[node], by_node_.begin() + first_[node + 1]};
 }
 
 std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_t most) {
@@ -270,8 +277,7 @@ std::string describe_spread(std::size_t tasks, std::uint32_t least, std::uint32_
 std::string note_spread(const Layout& layout) {
   const auto most = layout.most_on_a_node();
   auto least = most;
-  for (std::uint32_t node = 0; node < layout.node_count(); ++node)
-    least = std::min(least, static_cast<std::uint32_t>(layout.ranks_on(node).size()));
+  for (Rank rank = 0; rank < layout.size(); ++rank) least = std::min(least, layout.place(rank).local_size);
   if (least == most || layout.size() % layout.node_count() != 0) return {};
   return cat({describe_spread(layout.size(), least, most),
               "; use --ntasks-per-node=", std::to_string(layout.size() / layout.node_count()), " for an even spread"});

@@ -72,7 +72,7 @@ class Layout {
   void set_local_rank(Rank rank, std::uint32_t local_rank) { places_[rank].local_rank = local_rank; }
   std::uint32_t most_on_a_node() const;  // ranks
   const std::string& host_of(Rank rank) const { return hosts_[places_[rank].node]; }
-  const std::vector<Rank>& ranks_on(std::uint32_t node) const { return ranks_on_node_[node]; }  // ascending
+  std::vector<Rank> ranks_on(std::uint32_t node) const;  // ascending
   const std::string& host_by_node_rank(std::uint32_t node_rank) const { return hosts_[by_node_rank_[node_rank]]; }
   std::uint32_t node_by_node_rank(std::uint32_t node_rank) const { return by_node_rank_[node_rank]; }
 
@@ -82,8 +82,9 @@ class Layout {
   void number_nodes();
 
   std::vector<std::string> hosts_;
-  std::vector<std::vector<Rank>> ranks_on_node_;  // in the order of hosts_
   std::vector<Place> places_;
+  std::vector<Rank> by_node_;         // all ranks, those of the first host first
+  std::vector<std::uint32_t> first_;  // [node]: where its ranks begin in by_node_, and behind them the next one's
   std::vector<std::uint32_t> by_node_rank_;
 };
 
