@@ -266,7 +266,7 @@ void receive_reports(const StepNumbers& numbers, const Decision& decision, const
                       .grace = settings.grace.value,
                       .components = is_refused ? std::vector<ComponentText>() : components};
   for (const auto& component : components) {
-    if (component.job != policy.jobs.back()) policy.jobs.push_back(component.job);
+    if (component.job != numbers.job) policy.jobs.push_back(component.job);
   }
   start_report_receiver(policy);
 }

@@ -103,7 +103,7 @@ std::string list_text(const GpuList& list, const Entries& entries) {
 GpuView view_alone(const Entries& own, std::string list) {
   GpuView view;
   view.list = std::move(list);
-  for (std::uint32_t i = 0; i < own.size(); ++i) view.group.push_back(i);
+  for (std::uint32_t i = 0; i < std::max<std::size_t>(own.size(), 1); ++i) view.group.push_back(i);
   view.is_alone = true;
   view.own_entries = own;
   return view;

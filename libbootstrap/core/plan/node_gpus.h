@@ -52,7 +52,7 @@ struct GpuVisibility {
 
 struct GpuView {
   std::string list;                  // value of the list variable
-  std::vector<std::uint32_t> group;  // ordinals in it of all that are the task's own, as the vendor's runtime counts
+  std::vector<std::uint32_t> group;  // never empty: ordinals in it of all that are the task's own, as the vendor counts
   std::vector<std::uint32_t> own_entries;  // the same as entries of NodeGpus::list; empty when not known
   bool is_as_planned = true;               // else Slurm left the task less, and its own variables stay as they are
   bool is_alone = false;                   // ordinals do not go by LOCAL_RANK: the task passes for a node of its own
