@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Callable
 
+from slurm_bootstrap import _horovod_server
 from slurm_bootstrap._job import BootstrapError, Job
 
 _GLOO_TIMEOUT = "300"  # Gloo's own 30 s are too short where many ranks load PyTorch from one file system
@@ -29,23 +31,15 @@ def _place_of(job: Job) -> "list[str]":
     return [host, *map(str, (job.local_rank, job.local_size, job.cross_rank, job.cross_size))]
 
 
-def _start_server(process: int, timeout: float, server: str, lines: "list[str]") -> int:
-    """The port of the program `server`, which knows these ranks and ends with `process`."""
-    words = [sys.executable, "-c", server]
-    running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, universal_newlines=True)
-    assert running.stdin and running.stdout
-    with running.stdin as stdin:
-        stdin.write("\n".join([str(process), *lines]))
-    limit = threading.Timer(max(timeout - _TIME_OF_EXCHANGE, 1), running.kill)
-    limit.start()
-    answer = running.stdout.readline().strip()
-    limit.cancel()
-    if not answer.isdigit():
-        raise RuntimeError(answer or f"{sys.executable} ended before it had a port, or needs longer than the timeout")
-    return int(answer)
+def _answer(job: Job, start: "Callable[[list[str]], int]", lines: "list[str]") -> str:
+    """Of rank 0: where its server is, or why there is none."""
+    try:
+        return f"{job.master_addr} {start(lines)}"
+    except Exception as error:  # the others must not wait for it
+        return f"rank 0 cannot start Horovod's rendezvous server: {error}"
 
 
-def _variables(process: int, timeout: float, server: str, caller: str) -> "dict[str, str]":
+def _variables(timeout: float, start: "Callable[[list[str]], int]", caller: str) -> "dict[str, str]":
     """What Horovod reads of a rank (common/gloo/gloo_context.cc). Collective; rank 0 starts the server."""
     for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"):  # MPI's starts in its own way; a mixture would hang
         if os.environ.get(name) == "mpi":
@@ -58,15 +52,9 @@ def _variables(process: int, timeout: float, server: str, caller: str) -> "dict[
         place = _place_of(job)
         if job.size > 1:
             lines = [line.decode().rstrip() for line in job.exchange(" ".join(place).encode().ljust(_LINE))]
-            answer = None
-            if job.rank == 0:
-                try:
-                    answer = f"{job.master_addr} {_start_server(process, timeout, server, lines)}"
-                except Exception as error:  # the others must not wait for it
-                    answer = f"rank 0 cannot start Horovod's rendezvous server: {error}"
-            host, _, port = job._from_rank_0(answer).partition(" ")
+            host, _, port = job._from_rank_0(_answer(job, start, lines) if job.rank == 0 else None).partition(" ")
             if not port.isdigit():
-                raise BootstrapError(f"{host} {port}" if job.rank == 0 or caller != "--horovod" else "")
+                raise BootstrapError(f"{host} {port}" if job.rank == 0 or start is _horovod_server.start else "")
             found.update(HOROVOD_GLOO_RENDEZVOUS_ADDR=host, HOROVOD_GLOO_RENDEZVOUS_PORT=port)
         names = ("HOSTNAME", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
         found.update({f"HOROVOD_{name}": value for name, value in zip(names, place)})
@@ -77,8 +65,7 @@ def _variables(process: int, timeout: float, server: str, caller: str) -> "dict[
 def horovod(timeout: float = 60) -> None:
     """Makes the ranks of this step one Horovod world: call it before hvd.init(). It waits `timeout` seconds for the
     other ranks. Collective."""
-    with open(os.path.join(os.path.dirname(__file__), "_horovod_server.py"), encoding="utf-8") as server:
-        os.environ.update(_variables(os.getpid(), timeout, server.read(), "slurm_bootstrap.horovod()"))
+    os.environ.update(_variables(timeout, _horovod_server.start, "slurm_bootstrap.horovod()"))
 
 
 def main(library: str, process: str, timeout: str, server: str) -> None:
@@ -89,7 +76,21 @@ def main(library: str, process: str, timeout: str, server: str) -> None:
     except OSError as error:
         sys.exit(print(f"error could not load {library}, which makes the Horovod world: {error}; install the package libbootstrap0"))
 
+    def start(lines: "list[str]") -> int:
+        words = [sys.executable, "-c", server]
+        running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, universal_newlines=True)
+        assert running.stdin and running.stdout
+        with running.stdin as stdin:
+            stdin.write("\n".join([process, *lines]))
+        limit = threading.Timer(max(float(timeout) - _TIME_OF_EXCHANGE, 1), running.kill)
+        limit.start()
+        answer = running.stdout.readline().strip()
+        limit.cancel()
+        if not answer.isdigit():
+            raise RuntimeError(answer or f"{sys.executable} ended before it had a port, or needs longer than --timeout")
+        return int(answer)
+
     try:
-        print("\n".join(f"{name}={value}" for name, value in _variables(int(process), float(timeout), server, "--horovod").items()))
+        print("\n".join(f"{name}={value}" for name, value in _variables(float(timeout), start, "--horovod").items()))
     except BootstrapError as error:
         print(f"error {error}")

@@ -1,7 +1,7 @@
-"""Horovod's own rendezvous server, for the ranks of one step: a program that ends with rank 0.
+"""Horovod's own rendezvous server, for the ranks of one step: in this process, or as a program that ends with rank 0.
 
-Input: the number of the process to end with, then a line for each rank: its host, its place on it, the ranks of the host,
-its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
+Input of the program: the number of the process to end with, then a line for each rank: its host, its place on it, the
+ranks of the host, its place among the hosts that have such a rank, and their number. Output: the port, or why there is none.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -10,22 +10,30 @@ import os
 import sys
 import time
 
+_servers = []  # for as long as the process lives
+
+
+def start(lines: "list[str]") -> int:
+    """The port of a server that knows these ranks."""
+    from horovod.runner.common.util.hosts import SlotInfo
+    from horovod.runner.http.http_server import RendezvousServer
+
+    slots = []
+    for rank, line in enumerate(lines):
+        host, local_rank, local_size, cross_rank, cross_size = line.split()
+        slots.append(SlotInfo(hostname=host, rank=rank, local_rank=int(local_rank), cross_rank=int(cross_rank),
+                              size=len(lines), local_size=int(local_size), cross_size=int(cross_size)))
+    server = RendezvousServer()
+    port: int = server.start()
+    server.init(slots)
+    _servers.append(server)
+    return port
+
 
 def main() -> None:
     process, *lines = sys.stdin.read().splitlines()
-    slots = []
     try:
-        from horovod.runner.common.util.hosts import SlotInfo
-        from horovod.runner.http.http_server import RendezvousServer
-
-        for rank, line in enumerate(lines):
-            host, local_rank, local_size, cross_rank, cross_size = line.split()
-            slots.append(SlotInfo(hostname=host, rank=rank, local_rank=int(local_rank), cross_rank=int(cross_rank),
-                                  size=len(lines), local_size=int(local_size), cross_size=int(cross_size)))
-        server = RendezvousServer()
-        port = server.start()
-        server.init(slots)
-        print(port, flush=True)
+        print(start(lines), flush=True)
     except Exception as error:
         sys.exit(print(error))
     os.close(1)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import select
-import signal
-import subprocess
 import time
 from contextlib import suppress
+
+SIGKILL = 9
 
 
 class Child:
@@ -13,12 +13,23 @@ class Child:
     ever: this process goes on. It has a process group of its own, so that what it starts ends with it."""
 
     def __init__(self, words, joins_errors=False, most=65536, environment=None):
-        self.process, self.parts, self.left = None, [], most
-        errors = subprocess.STDOUT if joins_errors else subprocess.DEVNULL
-        with suppress(OSError):  # no process, no output
-            # Popen waits until the program has started, and its file system may be dead. A shell starts at once.
-            self.process = subprocess.Popen(["/bin/sh", "-c", 'exec "$@"', "sh", *words], stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=errors, env=environment, start_new_session=True)
+        self.pid, self.parts, self.left = 0, [], most
+        try:
+            self.output, output = os.pipe()
+            self.pid = os.fork()
+        except OSError:
+            return  # no process, no output
+        if self.pid == 0:
+            try:
+                os.setpgid(0, 0)
+                nothing = os.open("/dev/null", os.O_RDWR)
+                os.dup2(nothing, 0)
+                os.dup2(output, 1)
+                os.dup2(output if joins_errors else nothing, 2)
+                os.execvpe(words[0], words, os.environ if environment is None else environment)
+            finally:
+                os._exit(127)  # as in shells
+        os.close(output)
 
     def text(self):
         """What it has written. Each byte is one character: names of files and variables need not be UTF-8."""
@@ -26,14 +37,22 @@ class Child:
 
     def end(self, seconds=0):
         """Its exit status. None where a signal ended it, or it has not ended in time: then it is killed."""
-        if not self.process:
+        if not self.pid:
             return None
-        self.process.stdout.close()
-        with suppress(subprocess.TimeoutExpired):
-            status = self.process.wait(max(0, seconds))
-            return status if status >= 0 else None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.poll()  # if it waits for a dead file system it does not end, and is left to init
+        os.close(self.output)
+        deadline = time.monotonic() + seconds
+        while True:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                return os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.005)
+        for pid in (-self.pid, self.pid):  # it may have no group yet
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGKILL)
+        # A process that waits for a dead file system does not end, and is left to init.
+        os.waitpid(self.pid, os.WNOHANG)
         return None
 
 
@@ -41,7 +60,7 @@ def read_all(children, seconds):
     """Reads from all until each has ended; False where one has not in time. The turn that begins after the deadline is the
     last one, also where a child prints without a pause."""
     deadline = time.monotonic() + seconds
-    reading = {child.process.stdout.fileno(): child for child in children if child.process and child.left}
+    reading = {child.output: child for child in children if child.pid and child.left}
     poll = select.poll()
     for descriptor in reading:
         poll.register(descriptor, select.POLLIN)

@@ -1,6 +1,8 @@
 """Starts the looking step with srun, reads what its processes print, and leaves nothing of it behind."""
 # SPDX-License-Identifier: Apache-2.0
+import os
 import re
+import signal
 from contextlib import suppress
 
 from children import Child, read_all
@@ -34,8 +36,8 @@ def srun_words(own_path, step, part, nodes, what, py_spy):
 def cancel(step, sruns):
     """srun cancels its step when it gets SIGTERM, and then waits for nodes that do not answer. scancel needs no node."""
     for srun in sruns:
-        if srun.process:
-            srun.process.terminate()
+        if srun.pid:
+            os.kill(srun.pid, signal.SIGTERM)
     if read_all(sruns, END_OF_SRUN):
         return
     for part in step.parts:

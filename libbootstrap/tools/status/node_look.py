@@ -5,14 +5,13 @@ import re
 import socket
 import threading
 import time
-from itertools import islice
 
 from children import Child, output_of, read_all, write_all
 from parse_proc import Launchers, is_python
 from plain_text import printable
 from read_task import (find_tasks_by_environment, has_memory, look_at_all_processes, look_at_main_process, read_environ, read_stat,
                        task_at, why_unread)
-from records import MAX_ITEMS, MAX_VALUE, NODE, OWN_CODE, copy_of, make_record, record_lines
+from records import NODE, OWN_CODE, copy_of, make_record, record_lines
 
 MAX_TASKS = 1024  # of a node
 STACK_OF_THREAD = 512 << 10  # bytes
@@ -30,6 +29,7 @@ NO_PROGRAM = (126, 127)  # as of a shell: Child found no program
 MAX_DUMPS = 16  # at once, since each takes memory of the job
 MAX_FRAMES = 24
 MAX_FRAME = 400
+MAX_RAS = 64 << 10  # bytes
 FIRST_WITH_RAS = (2, 24, 0)
 # Each release before this one may end the program that is asked, by reports of NVIDIA/nccl on GitHub. 1762: fixed in
 # 2.29.2. 2346: seen with 2.29.7, open; a fix in 2.29 is not known.
@@ -55,7 +55,7 @@ def fill_in_time(fill, lists, seconds, *arguments):
 
 def parse_task_list(text, job, step, first_rank, node):
     """The tasks of this step in what `scontrol listpids` prints: PID JOBID STEPID LOCALID GLOBALID."""
-    found = re.findall(rf"^(\d{{1,10}}) +{job} +{step} +(\d{{1,6}}) +(\d{{1,6}}) *$", text, re.M)
+    found = re.findall(rf"^(\d{{1,10}}) +{job} +{step} +(\d{{1,7}}) +(\d{{1,7}}) *$", text, re.M)
     return [task_at(node, int(pid), int(rank) + first_rank, int(local_rank)) for pid, local_rank, rank in found[:MAX_TASKS]]
 
 
@@ -175,12 +175,22 @@ def ask_ras(lines, ranks, node):
         lines.append(refusal)
         return
     try:
-        with socket.create_connection(("localhost", rank.ras_port)) as connection:
+        # NCCL listens at one address of "localhost", for which a search may ask a server.
+        try:
+            connection = socket.create_connection(("127.0.0.1", rank.ras_port))
+        except ConnectionRefusedError:
+            connection = socket.create_connection(("::1", rank.ras_port))
+        with connection:
             connection.sendall(b"verbose status\n")
-            answer = connection.makefile(encoding="latin-1", newline="\n")
-            for line in islice(iter(lambda: answer.readline(MAX_VALUE), ""), MAX_ITEMS):
-                lines.append(line.rstrip("\n"))
+            answer, left = connection.makefile(encoding="latin-1", newline="\n"), MAX_RAS
+            line = answer.readline(left)
+            while line.endswith("\n"):  # whole lines
+                lines.append(line[:-1])
+                left -= len(line)
+                line = answer.readline(left)
     except OSError:
+        if lines:
+            return
         lines.append(f"NCCL's RAS of {node} does not accept a connection at port {rank.ras_port}")
 
 

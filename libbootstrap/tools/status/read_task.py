@@ -148,10 +148,11 @@ def is_still(before, after):
 
 def describe_call(pid):
     """The descriptor of a blocked read or write, which is clearer than the kernel function."""
-    call, descriptor, *_ = (read_proc(pid, "syscall") + " 0 0").split()  # it may say "running" alone
-    call, descriptor = number_in(call), int(descriptor, 16)
+    words = read_proc(pid, "syscall").split()  # it may say "running" alone, and may not be readable
+    call = number_in(words[0]) if len(words) > 1 else None
     if call not in READS + WRITES:
         return ""
+    descriptor = int(words[1], 16)
     if call in READS and descriptor == 0:
         return "read of standard input"
     kind = link_target(f"/proc/{pid}/fd/{descriptor}").partition(":")[0]

@@ -143,8 +143,8 @@ class Start:
                  "sh", "-c", GUARD, *map(find_program, ("scontrol", "scancel")), host, job], environment=environment_for_slurm())
 
     def end_guard(self):
-        if self.guard and self.guard.process:
-            self.guard.process.terminate()
+        if self.guard and self.guard.pid:
+            os.kill(self.guard.pid, signal.SIGTERM)
             self.guard.end(END_OF_SRUN)
         self.guard = None
 

@@ -16,8 +16,9 @@ from harness import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 import node_look  # noqa: E402
+import read_task  # noqa: E402
 import step_choice  # noqa: E402
-from children import Child  # noqa: E402
+from children import Child, output_of  # noqa: E402
 from findings import describe_stack  # noqa: E402
 from node_look import add_gpus, add_stacks, explain_stack_failure, parse_stack, parse_task_list, refuse_ras  # noqa: E402
 from parse_proc import (Launchers, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ,  # noqa: E402
@@ -66,6 +67,23 @@ def test_tcp_sockets():
             "   2: 0101140A:9C42 0201140A:733C 01 00000000:00000000 00:00000000 00000000 10002        0 99 1 0\n"
             "broken line\n")
     assert parse_tcp(text.split("\n"), {"11", "12", "13"}) == {"11": ("0A", 29500, 0), "12": ("01", 29500, 40000)}
+
+
+def test_a_call_that_cannot_be_read_is_none(monkeypatch):
+    """Yama lets nobody but a tracer read the system call of a process."""
+    calls = {1: "", 2: "running", 3: "0 0x0 0x7f00 0x1 0x0 0x0 0x0 0x7f00 0x7f00"}
+    monkeypatch.setattr(read_task, "read_proc", lambda pid, name: calls[pid])
+    monkeypatch.setattr(read_task, "READS", (0,))
+    assert [read_task.describe_call(pid) for pid in calls] == ["", "", "read of standard input"]
+
+
+def test_the_shells_of_users_add_nothing_to_an_answer(tmp_path, monkeypatch):
+    """Of a folder that is gone a shell says so."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert output_of(["echo", "node001"], 60, joins_errors=True) == ("node001\n", 0)
 
 
 def test_waits():
