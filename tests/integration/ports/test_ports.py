@@ -248,7 +248,8 @@ def test_a_further_port_that_is_taken_ends_the_step_that_asked_for_it(cluster, j
     """TensorFlow's workers may choose of three ports, and all are taken."""
     port = next(PORTS)
     told = rf"TF_CONFIG port ({port + 1}|{port + 2}|{port + 3}) on node00\d is already in use"
-    options = [f"--bootstrap-port={port}", f"--bootstrap-port-range={port + 1}-{port + 3}"]
+    there = "--nodelist=node001"  # Slurm would begin with another node while this one still ends the step before
+    options = [there, f"--bootstrap-port={port}", f"--bootstrap-port-range={port + 1}-{port + 3}"]
     line = [*step_line(job, 2, 2, "--bootstrap-frameworks=tensorflow", *options), "sleep", "600"]
     with contextlib.ExitStack() as others:
         for other in range(port + 1, port + 4):
@@ -258,7 +259,7 @@ def test_a_further_port_that_is_taken_ends_the_step_that_asked_for_it(cluster, j
         # A step of a job that asked gets the message, and runs.
         settings = WEAKLY | {"SLURM_BOOTSTRAP_FRAMEWORKS": "tensorflow", "SLURM_BOOTSTRAP_PORT": str(port),
                              "SLURM_BOOTSTRAP_PORT_RANGE": f"{port + 1}-{port + 3}"}  # fmt: skip
-        done = cluster.run([*step_line(job, 2, 2, asks=False), "true"], env=settings)
+        done = cluster.run([*step_line(job, 2, 2, there, asks=False), "true"], env=settings)
         assert done.returncode == 0 and done.stderr.count("bootstrap: warning: ") >= 1, done.stderr
         assert re.search(told, done.stderr), done.stderr
     assert cluster.run([*line[:-2], "true"]).returncode == 0, "control: it was that program"

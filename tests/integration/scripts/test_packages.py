@@ -20,6 +20,11 @@ RELEASE = REPOSITORY / "build" / "dist"
 NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstrap-near", "slurm-bootstrap-plugin"]
 
 
+def names_in(packages):
+    """The compiler of a release has no hwloc: a site builds the package of `near` itself."""
+    return [name for name in NAMES if packages != RELEASE or name != "slurm-bootstrap-near"]
+
+
 def make_packages(generator, folder):
     """From what is built already, which takes seconds."""
     succeed_here(["cpack", "--config", "build/release/CPackConfig.cmake", "-G", generator, "-B", str(folder)], cwd=REPOSITORY)
@@ -49,7 +54,7 @@ def packages(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def deb_packages(packages):
     found = {path.name.split("_")[0]: path for path in packages.glob("*_amd64.deb")}
-    assert sorted(found) == NAMES
+    assert sorted(found) == names_in(packages)
     return found
 
 
@@ -184,7 +189,7 @@ CONFIGLESS = """own=$(cat /run/slurm/slurmd.pid) && kill $own && while kill -0 $
 
 
 def test_a_configless_node_has_the_plugin_by_its_name(cluster, machine, deb_packages):
-    machine.succeed(["apt-get", "install", "-y", *[deb_packages[name] for name in NAMES if "dev" not in name]])
+    machine.succeed(["apt-get", "install", "-y", *[path for name, path in deb_packages.items() if "dev" not in name]])
     cluster.write_plugstack("optional spank_bootstrap.so\n")
     cluster.succeed(["sh", "-c", CONFIGLESS], user="root", node="node001")
     cluster.run(["scontrol", "reconfigure"], user="root")
@@ -247,9 +252,9 @@ def test_the_plugin_needs_its_release_of_slurm(deb_packages):
 @pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild")
 def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
     files = sorted(map(str, packages.glob("*.x86_64.rpm")))
-    assert len(files) == len(NAMES), files
+    assert len(files) == len(names_in(packages)), files
     told = machine.succeed(["rpm", "-qp", "--qf", "%{PACKAGER}|%{URL}\\n", *files]).splitlines()
-    assert all(line.startswith("slurm-bootstrap developers|") for line in told) and len(told) == len(NAMES)
+    assert all(line.startswith("slurm-bootstrap developers|") for line in told) and len(told) == len(files)
     command = next(file for file in files if "/slurm-bootstrap-1" in file)
     assert {"README.md", "CHANGELOG.md", "SECURITY.md"} <= {path.split("/")[-1] for path in
                                                              machine.succeed(["rpm", "-qlp", command]).split()}
