@@ -247,8 +247,10 @@ def test_a_node_of_killed_tasks_takes_no_longer(runner, tmp_path):
 @needs_stacks
 def test_control_calls_of_another_plugin_are_noticed(runner, tmp_path):
     other = f"optional {double('misbehaving_spank')} open=task_post_fork connect=user_init open=task_init\n"
+    # Slurm would take other nodes while this one still ends the tasks of the test before.
+    there = Shape("on the traced node", "srun -w node001 -n2 --gres=gpu:2 true")
     with runner.cluster.other_plugstack(runner.cluster.plugstack + other):
-        trace = trace_of(runner, fixed()[4:5], tmp_path / "control", "misbehaving_spank.so")
+        trace = trace_of(runner, [there], tmp_path / "control", "misbehaving_spank.so")
     seen = {(call.hook, call.name, call.effective == 0) for call in of_root(trace) if not is_documented(call)}
     assert ("slurm_spank_task_post_fork", "openat", True) in seen
     assert ("slurm_spank_user_init", "connect", False) in seen
