@@ -112,20 +112,14 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
   if (has_programs(srun_options)) {
     return {ProgramKind::kScript, "", "the step has several programs (--multi-prog)"};
   }
-  const bool has_folder = has_chdir(srun_options, environment);
-  auto found = call_in_time(
-      [program, environment, has_folder, tasks = step.tasks, nodes = step.nodes,
-       others = other_nodes(environment, srun_options, step.nodes), launchers = settings.launchers.value,
-       trainers = settings.trainers.value] {
-        return classify_program(program, {.environment = environment,
-                                          .read_head = head_of_program,
-                                          .has_chdir = has_folder,
-                                          .tasks = tasks,
-                                          .nodes = {.count = nodes, .others = others},
-                                          .launchers = launchers,
-                                          .trainers = trainers});
-      },
-      deadline);
+  const ProgramPlace place{.environment = environment,
+                           .read_head = head_of_program,
+                           .has_chdir = has_chdir(srun_options, environment),
+                           .tasks = step.tasks,
+                           .nodes = {.count = step.nodes, .others = other_nodes(environment, srun_options, step.nodes)},
+                           .launchers = settings.launchers.value,
+                           .trainers = settings.trainers.value};
+  auto found = call_in_time([program, place] { return classify_program(program, place); }, deadline);
   if (found) return std::move(*found);
   const auto name = program.empty() ? std::string() : printable(program.front());
   return {ProgramKind::kUnseen, name, cat({"srun could not read ", quote(name, 60), " in time"})};

@@ -71,15 +71,13 @@ inline Environment user_environment() {
   return environment_of({{"PATH", "/usr/local/bin:/usr/bin:/bin"}, {"CONDA_PREFIX", "/conda"}});
 }
 
-inline const std::vector<std::string> kOthers{"node003"};  // nodes of the job that are not of the step
-
 inline Program program_of(std::string_view line, const Environment& environment = user_environment(),
                           bool has_chdir = false) {
   return classify_program(words_of(line), {.environment = environment,
                                            .read_head = known_head,
                                            .has_chdir = has_chdir,
                                            .tasks = 2,
-                                           .nodes = {.count = 2, .others = kOthers},
+                                           .nodes = {.count = 2, .others = {"node003"}},
                                            .launchers = "farmctl,our.farm",
                                            .trainers = "train_wrapper,folds-of-ours"});
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "core/program/program_names.h"
 #include "core/util/text.h"

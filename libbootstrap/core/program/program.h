@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "core/program/program_files.h"
 #include "core/program/torchrun_options.h"
@@ -35,13 +34,13 @@ struct Program {
 };
 
 struct ProgramPlace {
-  const Environment& environment;  // srun's: PATH, VIRTUAL_ENV, CONDA_PREFIX, PET_*
+  Environment environment;  // srun's: PATH, VIRTUAL_ENV, CONDA_PREFIX, PET_*
   ReadHead read_head;
   bool has_chdir = false;  // srun --chdir: a relative name is unseen
   std::uint32_t tasks = 1;
   NodesOfStep nodes = {};
-  std::string_view launchers = {};  // the site's own, separated by commas
-  std::string_view trainers = {};
+  std::string launchers = {};  // the site's own, separated by commas
+  std::string trainers = {};
 };
 
 // `words` is the command line of the step's program, as srun has it.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include "core/hardware/network.h"
 #include "core/program/program_names.h"

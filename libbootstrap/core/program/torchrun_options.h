@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/util/environment.h"
 
@@ -12,7 +13,7 @@ namespace bootstrap {
 
 struct NodesOfStep {
   std::uint32_t count = 1;
-  std::span<const std::string> others = {};  // nodes of the job that are not of the step
+  std::vector<std::string> others = {};  // nodes of the job that are not of the step
 };
 
 // What a user decided about nodes, rendezvous and master.
