@@ -16,11 +16,21 @@ std::string have(const std::vector<std::string>& hosts, std::string_view one, st
   return cat({write_host_list(hosts), hosts.size() == 1 ? one : several});
 }
 
+// In milliseconds.
+constexpr std::uint64_t kSilent = 10'000;    // after another host reported that its tasks passed
+constexpr std::uint64_t kUnpassed = 60'000;  // after the last hello of a node
+constexpr std::uint64_t kGathering = 500;    // for tasks that end at about the same time
+constexpr std::uint64_t kLook =
+    20;  // between the first looks: which tasks have started is not known any more at the end
+constexpr std::uint64_t kRunning =
+    2'000;  // a node is not named before its tasks have run for so long, or the step ends
+constexpr std::uint64_t kLongest = 600'000;  // no look later than that
+
 constexpr std::string_view kRemedy = "; run there: slurm-bootstrap check --local";
 
 }  // namespace
 
-Receipts::Receipts(const std::vector<ComponentText>& components, const ReceiptTimes& times) : times_(times) {
+Receipts::Receipts(const std::vector<ComponentText>& components) {
   Rank first = 0;
   for (const auto& component : components) {
     const auto hosts = parse_host_list(component.nodes, component.tasks_per_node.size());
@@ -49,7 +59,7 @@ void Receipts::add(const NodeReport& report, bool is_elsewhere, std::uint64_t no
   auto& node = nodes_[found->second];
   const bool was_settled = node.is_settled();
   has_other_host_ = has_other_host_ || is_elsewhere;
-  if (!first_at_) look_at_ = now + times_.look;
+  if (!first_at_) look_at_ = now + kLook;
   if (!first_at_) first_at_ = now;
   switch (report.kind) {
     case NodeReport::Kind::kHello:
@@ -65,7 +75,7 @@ void Receipts::add(const NodeReport& report, bool is_elsewhere, std::uint64_t no
     case NodeReport::Kind::kNeverSet:
       if (was_settled || node.is_never_set) break;
       node.is_never_set = true;
-      if (!gathered_at_) gathered_at_ = now + times_.gathering;
+      if (!gathered_at_) gathered_at_ = now + kGathering;
       look_at_ = std::min(look_at_.value_or(UINT64_MAX), *gathered_at_);
       break;
     case NodeReport::Kind::kRefused:
@@ -78,16 +88,16 @@ void Receipts::add(const NodeReport& report, bool is_elsewhere, std::uint64_t no
 std::optional<std::uint64_t> Receipts::next_look() const {
   if (unsettled_ == 0) return std::nullopt;
   if (has_other_host_ || is_silence_noted_) return look_at_;
-  return std::min(look_at_.value_or(UINT64_MAX), times_.unpassed);
+  return std::min(look_at_.value_or(UINT64_MAX), kUnpassed);
 }
 
 // Where no report of any other host arrives, this node's cannot either. So silence counts only after one has arrived.
 bool Receipts::is_silent(const Node& node, std::uint64_t now) const {
-  return !node.hello_at && passed_elsewhere_at_ && now >= *passed_elsewhere_at_ + times_.silent;
+  return !node.hello_at && passed_elsewhere_at_ && now >= *passed_elsewhere_at_ + kSilent;
 }
 
 bool Receipts::is_unpassed(const Node& node, std::uint64_t now) const {
-  return node.hello_at && now >= *node.hello_at + times_.unpassed;
+  return node.hello_at && now >= *node.hello_at + kUnpassed;
 }
 
 std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has_started, bool is_last) {
@@ -99,7 +109,7 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
   std::vector<std::string> unpassed;
   for (auto& node : nodes_) {
     if (node.is_settled()) continue;
-    const bool was_running = node.running_at && now >= *node.running_at + times_.running;
+    const bool was_running = node.running_at && now >= *node.running_at + kRunning;
     if (!node.running_at && has_started(node.first_rank)) node.running_at = now;
     const bool is_late = (is_gathered && node.is_never_set) || (was_running && is_unpassed(node, now));
     // A hello is sent before the first task starts. So at the end of the step it does not come any more.
@@ -110,8 +120,8 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
     (is_late ? unpassed : silent).push_back(node.host);
   }
   // Less often, the longer it takes.
-  look_at_ = now + std::max(times_.look, (now - *first_at_) / 4);
-  if (now - *first_at_ > times_.longest) look_at_.reset();
+  look_at_ = now + std::max(kLook, (now - *first_at_) / 4);
+  if (now - *first_at_ > kLongest) look_at_.reset();
   if (is_gathered) gathered_at_.reset();
   if (gathered_at_) look_at_ = std::min(look_at_.value_or(UINT64_MAX), *gathered_at_);
   if (!silent.empty()) {
@@ -130,7 +140,7 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
 }
 
 std::string Receipts::note_silence(std::uint64_t now) {
-  if (unsettled_ == 0 || has_other_host_ || is_silence_noted_ || now < times_.unpassed) return {};
+  if (unsettled_ == 0 || has_other_host_ || is_silence_noted_ || now < kUnpassed) return {};
   is_silence_noted_ = true;
   return "no other host has confirmed that its tasks got their ranks: UDP from the nodes to srun may be blocked, or "
          "slurm-bootstrap there is older than 1.1";

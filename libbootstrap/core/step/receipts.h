@@ -35,16 +35,6 @@ inline auto fields_of(NodeReport& report) {
   return std::tie(report.kind, report.host, report.job, report.slurmstepd, report.tasks, report.reason);
 }
 
-// In milliseconds. Only tests have others.
-struct ReceiptTimes {
-  std::uint64_t silent = 10'000;    // after another host reported that its tasks passed
-  std::uint64_t unpassed = 60'000;  // after the last hello of a node
-  std::uint64_t gathering = 500;    // for tasks that end at about the same time
-  std::uint64_t look = 20;        // between the first looks: which tasks have started is not known any more at the end
-  std::uint64_t running = 2'000;  // a node is not named before its tasks have run for so long, or the step ends
-  std::uint64_t longest = 600'000;  // no look later than that
-};
-
 // Which nodes of a step have not confirmed that their tasks got their part. Times are milliseconds of any clock that
 // does not go back, and begin at 0.
 class Receipts {
@@ -52,8 +42,7 @@ class Receipts {
   // True if srun knows that this rank's node has started its tasks. A node that still runs a Prolog has not.
   using HasStarted = std::function<bool(Rank)>;
 
-  Receipts() = default;
-  explicit Receipts(const std::vector<ComponentText>& components, const ReceiptTimes& times = {});
+  explicit Receipts(const std::vector<ComponentText>& components);
 
   // `is_elsewhere`: the report is from another host than srun's own.
   void add(const NodeReport& report, bool is_elsewhere, std::uint64_t now);
@@ -88,7 +77,6 @@ class Receipts {
   bool is_silent(const Node& node, std::uint64_t now) const;
   bool is_unpassed(const Node& node, std::uint64_t now) const;
 
-  ReceiptTimes times_;
   std::vector<Node> nodes_;
   std::unordered_map<std::string, std::size_t> by_name_;  // "node001 12", with the component's job
   std::size_t unsettled_ = 0;
