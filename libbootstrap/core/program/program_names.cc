@@ -18,7 +18,6 @@ struct Named {
   Meaning meaning;
 };
 
-constexpr std::string_view kRanks = " starts its own ranks";
 constexpr std::string_view kWorkers = " starts its own workers";
 constexpr std::string_view kOthers = " starts other programs";
 constexpr std::string_view kServes = " is a server";
@@ -36,23 +35,23 @@ struct KnownLauncher {
 // Each row has its source in front of it. Behind those with `true` another program's command line follows, as in
 // mpirun python3 train.py.
 constexpr auto kLaunchers = std::to_array<Named<KnownLauncher>>({
-    {kOpenMpi, {kRanks, true}},
-    {kOpenMpiDaemons, {kRanks}},
+    {kOpenMpi, {kStartsRanks, true}},
+    {kOpenMpiDaemons, {kStartsRanks}},
     // MPICH, MVAPICH2, Intel MPI, MATLAB and HP MPI; daemons that they start by srun.
-    {"mpirun_rsh prun", {kRanks, true}},
-    {"prte hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod", {kRanks}},
+    {"mpirun_rsh prun", {kStartsRanks, true}},
+    {"prte hydra_pmi_proxy hydra_bstrap_proxy pmi_proxy mpispawn smpd mw_smpd mw_mpiexec mpd mpid yod", {kStartsRanks}},
     // Other resource managers and sites: aprun(1), jsrun(1), flux(1), ibrun (TACC), lrun (LLNL), charmrun, LIKWID.
-    {"aprun jsrun flux ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun", {kRanks, true}},
+    {"aprun jsrun flux ibrun lrun charmrun poe ccc_mprun mpprun palsrun likwid-mpirun", {kStartsRanks, true}},
     // Flux's daemon; UPC, UPC++, GASNet, NVIDIA Legate, HPE Dragon, DLRover.
     {"flux-broker upcrun upcxx-run gasnetrun_ibv gasnetrun_ucx gasnetrun_ofi gasnetrun_mpi legate dragon dlrover-run",
-     {kRanks}},
+     {kStartsRanks}},
     // The launchers of frameworks (the console scripts of each), which start Python scripts; PyTorch's torchrun and
     // torchx.
     {"torchrun torchx torchft_lighthouse torchrunx accelerate accelerate-launch deepspeed deepspeed.pt ds ds_ssh "
      "composer lightning fabric lightning_app trl llamafactory-cli axolotl tune colossalai paddlerun fleetrun "
      "bpslaunch byteps kungfu-run oneflow msrun megatron swift xtuner mim",
-     {kRanks}},
-    {"horovodrun hvdrun", {kRanks, true}},
+     {kStartsRanks}},
+    {"horovodrun hvdrun", {kStartsRanks, true}},
     // Pools of workers and agents: ray(1), dask-*(1), wandb agent, prefect, celery(1), rq, luigi, parsl, ipyparallel,
     // pueue, HTCondor's glide-ins, Globus Compute, Merlin, Airflow, Dagster, MLflow, jug, greasy (BSC), RADICAL-Pilot.
     {"ray wandb dask dask-worker dask-scheduler dask-mpi dask-cuda-worker dask-ssh prefect celery rq luigi luigid "
@@ -92,7 +91,7 @@ constexpr auto kModules = std::to_array<Named<std::string_view>>({
      "lightning_fabric lightning_fabric.cli lightning composer.cli.launcher composer horovod.runner.launch "
      "horovod.runner.run_task horovod.run paddle.distributed.launch trl llamafactory.cli colossalai.cli torchx.cli "
      "torchrunx",
-     kRanks},
+     kStartsRanks},
     {"ray ray.scripts.scripts wandb distributed.cli.dask_worker dask_worker distributed dask celery "
      "submitit.core._submit joblib.externals.loky.backend.popen_loky_posix ipyparallel.engine scoop mpi4py.futures "
      "executorlib.backend parsl.executors.high_throughput.process_worker_pool",
@@ -156,8 +155,10 @@ Meaning find_name(const std::array<Named<Meaning>, N>& table, std::string_view n
   return row == table.end() ? Meaning() : row->meaning;
 }
 
-void append_names(std::string& all, const auto& table) {
+std::string names_in(const auto& table) {
+  std::string all;
   for (const auto& row : table) all.append(row.names).append(" ");
+  return all;
 }
 
 // mpirun.openmpi
@@ -186,8 +187,6 @@ KnownLauncher launcher_of(std::string_view name) noexcept {
 
 }  // namespace
 
-constinit const std::string_view kStartsRanks = kRanks;
-
 std::string_view launcher_reason(std::string_view name) noexcept { return launcher_of(name).reason; }
 bool runs_commands(std::string_view name) noexcept { return launcher_of(name).runs_commands; }
 
@@ -198,19 +197,8 @@ bool starts_ranks_of_mpirun(std::string_view name) noexcept {
          has_word("mpirun.openmpi mpiexec.openmpi", name);
 }
 
-std::string names_of_launchers() {
-  std::string all;
-  append_names(all, kLaunchers);
-  append_names(all, kTools);
-  return all;
-}
-
-std::string names_of_launcher_modules() {
-  std::string all;
-  append_names(all, kModules);
-  return all;
-}
-
+std::string names_of_launchers() { return names_in(kLaunchers) + names_in(kTools); }
+std::string names_of_launcher_modules() { return names_in(kModules); }
 std::string names_of_shells() { return std::string(kShells); }
 
 bool is_users_file(std::string_view word) noexcept {
