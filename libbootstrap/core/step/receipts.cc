@@ -91,15 +91,6 @@ std::optional<std::uint64_t> Receipts::next_look() const {
   return std::min(look_at_.value_or(UINT64_MAX), kUnpassed);
 }
 
-// Where no report of any other host arrives, this node's cannot either. So silence counts only after one has arrived.
-bool Receipts::is_silent(const Node& node, std::uint64_t now) const {
-  return !node.hello_at && passed_elsewhere_at_ && now >= *passed_elsewhere_at_ + kSilent;
-}
-
-bool Receipts::is_unpassed(const Node& node, std::uint64_t now) const {
-  return node.hello_at && now >= *node.hello_at + kUnpassed;
-}
-
 std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has_started, bool is_last) {
   std::vector<std::string> sentences;
   const bool is_time = is_last ? first_at_.has_value() : look_at_ && now >= *look_at_;
@@ -111,10 +102,14 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
     if (node.is_settled()) continue;
     const bool was_running = node.running_at && now >= *node.running_at + kRunning;
     if (!node.running_at && has_started(node.first_rank)) node.running_at = now;
-    const bool is_late = (is_gathered && node.is_never_set) || (was_running && is_unpassed(node, now));
+    const bool is_unpassed = node.hello_at && now >= *node.hello_at + kUnpassed;
+    const bool is_late = (is_gathered && node.is_never_set) || (was_running && is_unpassed);
+    // Where no report of any other host arrives, this node's cannot either. So silence counts only after one has
+    // arrived.
+    const bool is_silent = !node.hello_at && passed_elsewhere_at_ && now >= *passed_elsewhere_at_ + kSilent;
     // A hello is sent before the first task starts. So at the end of the step it does not come any more.
     const bool never_comes = is_last && node.running_at && !node.hello_at && passed_elsewhere_at_;
-    if (!is_late && !never_comes && !(was_running && is_silent(node, now))) continue;
+    if (!is_late && !never_comes && !(was_running && is_silent)) continue;
     node.is_named = true;
     --unsettled_;
     (is_late ? unpassed : silent).push_back(node.host);

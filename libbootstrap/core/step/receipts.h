@@ -74,9 +74,6 @@ class Receipts {
     bool is_settled() const { return is_named || passed >= tasks; }
   };
 
-  bool is_silent(const Node& node, std::uint64_t now) const;
-  bool is_unpassed(const Node& node, std::uint64_t now) const;
-
   std::vector<Node> nodes_;
   std::unordered_map<std::string, std::size_t> by_name_;  // "node001 12", with the component's job
   std::size_t unsettled_ = 0;
