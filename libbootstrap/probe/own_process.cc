@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -15,31 +17,15 @@
 #include "probe/read_gpus.h"
 
 namespace bootstrap {
-namespace {
 
-constexpr std::size_t kSize = CPU_ALLOC_SIZE(CpuSet::kMaxCpus);
-
-// cpu_set_t itself has 1024 CPUs, and the kernel refuses a set that is too small for the machine.
-struct Mask {
-  alignas(cpu_set_t) unsigned char bytes[kSize] = {};
-  cpu_set_t* set() { return reinterpret_cast<cpu_set_t*>(bytes); }
-};
-
-}  // namespace
+// cpu_set_t itself has 1024 CPUs, and the kernel refuses a set that is too small for the machine. A CpuSet has as many
+// bits as Linux can have, in the order of the kernel's words.
+static_assert(sizeof(CpuSet) == CPU_ALLOC_SIZE(CpuSet::kMaxCpus));
+static_assert(std::endian::native == std::endian::little || sizeof(unsigned long) == sizeof(std::uint64_t));
 
 CpuSet cores_of(pid_t process) {
-  Mask mask;
   CpuSet cores;
-  if (::sched_getaffinity(process, kSize, mask.set()) != 0) return cores;
-  constexpr std::size_t kBits = 8 * sizeof(unsigned long);  // the kernel's word
-  for (std::size_t first = 0; first < CpuSet::kMaxCpus; first += kBits) {
-    unsigned long word = 0;
-    std::memcpy(&word, mask.bytes + first / 8, sizeof word);
-    // Most words are 0, and each task calls this just before its program starts.
-    for (std::size_t bit = 0; word != 0; ++bit, word >>= 1U) {
-      if ((word & 1U) != 0) cores.add(first + bit);
-    }
-  }
+  (void)::sched_getaffinity(process, sizeof cores, reinterpret_cast<cpu_set_t*>(&cores));
   return cores;
 }
 
@@ -53,9 +39,7 @@ bool is_one_core(const CpuSet& cpus) {
 }
 
 Status bind_to(const CpuSet& cores) {
-  Mask mask;
-  for (const auto cpu : cores.members()) CPU_SET_S(cpu, kSize, mask.set());
-  if (::sched_setaffinity(0, kSize, mask.set()) == 0) return {};
+  if (::sched_setaffinity(0, sizeof cores, reinterpret_cast<const cpu_set_t*>(&cores)) == 0) return {};
   return fail(ErrorCode::kUnavailable, cat({"cannot bind to cores ", cores.to_list(), ": ", std::strerror(errno)}));
 }
 

@@ -37,7 +37,7 @@ class CpuSet {
   using Word = std::uint64_t;
   static constexpr std::size_t kWordBits = 64;
 
-  std::array<Word, kMaxCpus / kWordBits> words_{};
+  std::array<Word, kMaxCpus / kWordBits> words_{};  // as in the kernel's masks
 };
 
 }  // namespace bootstrap
