@@ -28,7 +28,7 @@ __attribute__((constructor)) void enter(int count, char** words) {
   // A program that is only linked with the library does not want variables before `main`.
   if (list == nullptr || std::strstr(list, "libbootstrap.so") == nullptr) return;
   const auto detected = detect_rank(environ, ::getpid());
-  const bool is_first = detected.role == Role::kFirst || detected.role == Role::kFirstOfMpirun;
+  const bool is_first = detected.role == Role::kFirst;
   const bool has_leftovers = detected.role == Role::kOutside && detected.has_leftovers;
   const bool is_printed = detected.is_debug && detected.why_not != nullptr;
   if (!is_first && !has_leftovers && !is_printed) return;

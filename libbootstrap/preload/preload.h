@@ -12,11 +12,10 @@
 namespace bootstrap {
 
 enum class Role : std::uint8_t {
-  kOutside,        // not in a step of ranks, or in one that did not ask for the variables
-  kBeside,         // in the step, and left alone: a prolog, or a rank whose parent process failed to set it up
-  kInside,         // in a rank whose variables are set already, here or in a parent process
-  kFirst,          // the first process of a rank of Slurm, by its environment
-  kFirstOfMpirun,  // the same for a rank of mpirun, perhaps inside a step of Slurm
+  kOutside,  // not in a step of ranks, or in one that did not ask for the variables
+  kBeside,   // in the step, and left alone: a prolog, or a rank whose parent process failed to set it up
+  kInside,   // in a rank whose variables are set already, here or in a parent process
+  kFirst,    // the first process of a rank by its environment; one of mpirun may be inside a step of Slurm
 };
 
 // The rank that the environment describes. A step's variables also reach the batch script of a job that a rank

@@ -75,8 +75,7 @@ Role role_of(const char* const* environment, DetectedRank& detected, bool is_tas
     return Role::kBeside;
   }
   detected.why_not = why_not_asked(environment, is_mpirun);
-  if (detected.why_not != nullptr) return Role::kOutside;
-  return is_mpirun ? Role::kFirstOfMpirun : Role::kFirst;
+  return detected.why_not == nullptr ? Role::kFirst : Role::kOutside;
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ TEST(PreloadRank, RoleOfEachEnvironment) {
     const char* why;
     std::string entries;
     Role role;
+    Launcher launcher = Launcher::kSlurm;  // of the first process of a rank
   };
   const std::vector<Row> rows = {
       {"a rank", "", Role::kFirst},
@@ -68,21 +69,28 @@ TEST(PreloadRank, RoleOfEachEnvironment) {
       {"mode off", "SLURM_BOOTSTRAP=off", Role::kOutside},
       {"submitit", "SUBMITIT_EXECUTOR=slurm", Role::kOutside},
       {"submitit that asks", "SUBMITIT_EXECUTOR=slurm SLURM_BOOTSTRAP=on", Role::kFirst},
-      {"mpirun", cat({kNoStep, kMpirun}), Role::kFirstOfMpirun},
-      {"mpirun in a step", cat({kMpirun, "SLURM_TASK_PID=399 SLURM_BOOTSTRAP_STEP=12.0.0"}), Role::kFirstOfMpirun},
+      {"mpirun", cat({kNoStep, kMpirun}), Role::kFirst, Launcher::kMpirun},
+      {"mpirun in a step", cat({kMpirun, "SLURM_TASK_PID=399 SLURM_BOOTSTRAP_STEP=12.0.0"}), Role::kFirst,
+       Launcher::kMpirun},
       {"mpirun, set up", cat({kNoStep, kMpirun, "SLURM_BOOTSTRAP_STEP=mpirun-12141.1.0"}), Role::kInside},
-      {"mpirun, Slurm's stamp", cat({kNoStep, kMpirun, "SLURM_BOOTSTRAP_STEP=12141.1.0"}), Role::kFirstOfMpirun},
+      {"mpirun, Slurm's stamp", cat({kNoStep, kMpirun, "SLURM_BOOTSTRAP_STEP=12141.1.0"}), Role::kFirst,
+       Launcher::kMpirun},
       {"mpirun, failed", cat({kNoStep, kMpirun, "SLURM_BOOTSTRAP_GIVEN_UP=mpirun-12141.1.0"}), Role::kBeside},
       {"mpirun, off", cat({kNoStep, kMpirun, "SLURM_BOOTSTRAP_PRELOAD=off"}), Role::kOutside},
       {"mpirun, one rank", cat({kNoStep, kMpirun, "OMPI_COMM_WORLD_SIZE=1"}), Role::kOutside},
-      {"mpirun, asks", cat({kNoStep, kMpirun, "OMPI_COMM_WORLD_SIZE=1 SLURM_BOOTSTRAP=on"}), Role::kFirstOfMpirun},
+      {"mpirun, asks", cat({kNoStep, kMpirun, "OMPI_COMM_WORLD_SIZE=1 SLURM_BOOTSTRAP=on"}), Role::kFirst,
+       Launcher::kMpirun},
       {"no name space", cat({kNoStep, kMpirun, "-PMIX_NAMESPACE="}), Role::kOutside},
       {"no rank of mpirun", cat({kNoStep, kMpirun, "-OMPI_COMM_WORLD_RANK="}), Role::kOutside},
       {"a rank of mpirun that is no number", cat({kNoStep, kMpirun, "OMPI_COMM_WORLD_RANK=x"}), Role::kOutside},
       {"Slurm's own name space", cat({kMpirun, "PMIX_NAMESPACE=slurm.pmix.12.0"}), Role::kFirst},
       {"srun --mpi=none in a rank of mpirun", cat({kMpirun, "SLURM_TASK_PID=400"}), Role::kFirst},
   };
-  for (const auto& row : rows) EXPECT_EQ(detect(row.entries).role, row.role) << row.why;
+  for (const auto& row : rows) {
+    const auto found = detect(row.entries);
+    EXPECT_EQ(found.role, row.role) << row.why;
+    if (row.role == Role::kFirst) EXPECT_EQ(found.step.launcher, row.launcher) << row.why;
+  }
   EXPECT_EQ(detect_rank(nullptr, kSelf).role, Role::kOutside);
   for (const char* const stamp :
        {"12.1.0", "11.0.0", "12.0.1", "12.0", "12.0.0.0", "", "12.0.", "12.0.0x", "18446744073709551628.0.0", ".0.0"}) {
