@@ -144,8 +144,11 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
   if (gpus != nullptr && gpus->is_untouched) {
     const auto list = task_variable(spank, gpus->kind().variable);
     // Where another plugin has changed the list of this task, its own GPU is not known.
-    if (list && *list != gpus->list.text()) own.gpus = nullptr;
-    own.view = view_of(*gpus, place.local_rank);
+    if (list && *list != gpus->list.text()) {
+      own.gpus = nullptr;
+    } else {
+      own.view = view_of(*gpus, place.local_rank);
+    }
   } else if (gpus != nullptr) {
     auto view = look_at_gpus(spank, *gpus, planned.settings, place);
     if (!view) return fail(view.error());

@@ -17,16 +17,12 @@ struct TaskContext {
   const StepPlan& plan;
   const StepFacts& facts;
   const Settings& settings;
-  Rank rank;
-  std::uint32_t node_rank;  // of a task that passes for a node of its own, accordingly
-  std::uint32_t node_count;
-  const GpuView* gpus;    // null: none that are dealt out
-  std::uint32_t threads;  // 0: not known
+  const TaskFacts& known;
+
+  const Place& place() const { return facts.layout.place(facts.ranks_here[known.local_task]); }
 };
 
 namespace {
-
-std::string number(std::uint32_t value) { return std::to_string(value); }
 
 std::string master_addr(const TaskContext& task) { return effective_value(task.plan.variables, "MASTER_ADDR"); }
 std::string master_port(const TaskContext& task) { return effective_value(task.plan.variables, "MASTER_PORT"); }
@@ -38,21 +34,30 @@ std::string endpoint(const std::string& host, const std::string& port) {
 
 bool is_all_settings(const TaskContext& task) { return task.facts.decision.set_up == SetUp::kAllSettings; }
 
+std::string node_count(const TaskContext& task) {
+  const auto& layout = task.facts.layout;
+  return std::to_string(task.known.view.is_alone ? layout.size() : layout.node_count());
+}
+
+std::string node_rank(const TaskContext& task) {
+  return std::to_string(task.known.view.is_alone ? task.place().rank : task.place().node_rank);
+}
+
 std::string gpu_count(const TaskContext& task) {
-  if (task.gpus == nullptr || task.gpus->group.size() < 2) return {};  // one is torchrun's default
-  return std::to_string(task.gpus->group.size());
+  const auto count = task.known.view.group.size();
+  return count < 2 ? std::string() : std::to_string(count);  // one is torchrun's default
 }
 
 // Redirect the output of local rank 9 alone, that is, none of up to nine: the default, 0, for all, ends torchrun of
 // PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
 std::string no_redirects(const TaskContext& task) {
   constexpr std::size_t kMostRanks = 9;
-  return task.gpus != nullptr && task.gpus->group.size() <= kMostRanks ? "9:1" : "";
+  const auto count = task.known.view.group.size();
+  return count > 0 && count <= kMostRanks ? "9:1" : "";
 }
 
 std::string own_device_ids(const TaskContext& task) {
-  if (task.gpus == nullptr || !is_all_settings(task)) return {};
-  return join(task.gpus->group, ",");
+  return is_all_settings(task) ? join(task.known.view.group, ",") : std::string();
 }
 
 // JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
@@ -72,9 +77,9 @@ std::string coordinator_address(const TaskContext& task) {
 
 // By itself nccl-tests takes the GPU with the number of the task among those of its node.
 std::string nccl_tests_device(const TaskContext& task) {
-  const auto local_rank = task.facts.layout.place(task.rank).local_rank;
-  if (task.gpus == nullptr || task.gpus->group.size() > 1 || task.gpus->group.front() == local_rank) return {};
-  return number(task.gpus->group.front());
+  const auto& group = task.known.view.group;
+  if (group.size() != 1 || group.front() == task.place().local_rank) return {};
+  return std::to_string(group.front());
 }
 
 // By how srun starts the tasks of this step for MPI. In a task, or where the type comes from slurm.conf, what the
@@ -94,7 +99,7 @@ std::string tasks_per_node(const TaskContext& task) {
   const auto& layout = task.facts.layout;
   const auto size = layout.most_on_a_node();
   if (size * layout.node_count() != layout.size()) return {};
-  const auto value = number(size);
+  const auto value = std::to_string(size);
   const auto current = task.facts.environment.get(kTasksPerNodeVariable);
   const bool from_slurm = current && !ExportRecord(task.facts.environment).is_ours(kTasksPerNodeVariable, *current);
   return current == value || (from_slurm && !is_all_settings(task)) ? std::string() : value;
@@ -104,7 +109,12 @@ std::string tasks_per_node(const TaskContext& task) {
 std::string tf_config(const TaskContext& task) {
   if (task.plan.workers.empty()) return {};
   return cat({R"({"cluster": {"worker": [)", task.plan.workers, R"(]}, "task": {"type": "worker", "index": )",
-              number(task.rank), "}}"});
+              std::to_string(task.place().rank), "}}"});
+}
+
+std::string threads(const TaskContext& task) {
+  const auto count = thread_count(task.known, task.place().local_size);
+  return count == 0 ? std::string() : std::to_string(count);
 }
 
 // What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX
@@ -114,8 +124,8 @@ std::string tf_config(const TaskContext& task) {
 using F = Framework;
 using T = const TaskContext&;
 constexpr FrameworkVariable kTable[] = {
-    {F::kTorchrun, "PET_NNODES", "nodes of the step", [](T t) { return number(t.node_count); }, DependsOn::kStep},
-    {F::kTorchrun, "PET_NODE_RANK", "NODE_RANK", [](T t) { return number(t.node_rank); }, DependsOn::kTask},
+    {F::kTorchrun, "PET_NNODES", "nodes of the step", node_count, DependsOn::kStep},
+    {F::kTorchrun, "PET_NODE_RANK", "NODE_RANK", node_rank, DependsOn::kTask},
     {F::kTorchrun, "PET_NPROC_PER_NODE", "GPUs of the task", gpu_count, DependsOn::kTask},
     {F::kTorchrun, "PET_RDZV_BACKEND", "no guess who is the host", [](T) { return std::string("static"); },
      DependsOn::kStep},
@@ -137,25 +147,8 @@ constexpr FrameworkVariable kTable[] = {
     {F::kNvshmem, "NVSHMEM_BOOTSTRAP_PMI", "srun --mpi=", nvshmem_pmi, DependsOn::kStep},
     {F::kNcclTests, "NCCL_TESTS_DEVICE", "BOOTSTRAP_GPU", nccl_tests_device, DependsOn::kTask},
 
-    {F::kOpenmp, "OMP_NUM_THREADS", "cores of the task",
-     [](T t) { return t.threads == 0 ? std::string() : number(t.threads); }, DependsOn::kTask},
+    {F::kOpenmp, "OMP_NUM_THREADS", "cores of the task", threads, DependsOn::kTask},
 };
-
-TaskContext task_context(const StepPlan& plan, const StepFacts& facts, const Settings& settings,
-                         const TaskFacts& task) {
-  const auto rank = facts.ranks_here[task.local_task];
-  const auto& place = facts.layout.place(rank);
-  const bool is_alone = is_alone_on_its_node(task);
-  const auto nodes = is_alone ? facts.layout.size() : facts.layout.node_count();
-  return {plan,
-          facts,
-          settings,
-          rank,
-          is_alone ? rank : place.node_rank,
-          static_cast<std::uint32_t>(nodes),
-          task.gpus == nullptr ? nullptr : &task.view,
-          thread_count(task, place.local_size)};
-}
 
 bool is_set(Framework framework, const StepFacts& facts, const Settings& settings) {
   return framework_state(framework, facts, settings).is_set;
@@ -177,15 +170,18 @@ Status check_port_range(const StepFacts& facts, const Settings& settings) {
            std::to_string(needed), "; use a range of at least ", std::to_string(needed), " ports"}));
 }
 
-void add_row(VariableList& variables, const FrameworkVariable& row, const TaskContext& task) {
-  auto value = row.value(task);
-  if (value.empty()) return;
-  const std::string from(row.from);
-  if (row.name == kTasksPerNodeVariable) {
-    // Slurm's value, not the user's: it is about the job, of which this step may be a part.
-    variables.own(row.name, std::move(value), from, false, row.framework);
-  } else {
-    variables.of_framework(row.framework, row.name, std::move(value), from, row.made_of != DependsOn::kStep);
+void add_rows(VariableList& variables, const TaskContext& task, DependsOn made_of) {
+  for (const auto& row : kTable) {
+    if (row.made_of != made_of || !is_set(row.framework, task.facts, task.settings)) continue;
+    auto value = row.value(task);
+    if (value.empty()) continue;
+    const std::string from(row.from);
+    if (row.name == kTasksPerNodeVariable) {
+      // Slurm's value, not the user's: it is about the job, of which this step may be a part.
+      variables.own(row.name, std::move(value), from, false, row.framework);
+    } else {
+      variables.of_framework(row.framework, row.name, std::move(value), from, made_of == DependsOn::kTask);
+    }
   }
 }
 
@@ -321,13 +317,6 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
                 "a name in shared_dir= for this step alone");
 }
 
-// By name, and for this step: the site's choice applies to steps that ask.
-bool is_named(Framework framework, const StepFacts& facts, const Settings& settings) {
-  const bool applies =
-      facts.decision.set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
-  return applies && settings.frameworks.value.asks_for(framework);
-}
-
 }  // namespace
 
 std::span<const FrameworkVariable> framework_variables() { return kTable; }
@@ -339,7 +328,9 @@ FrameworkState framework_state(Framework framework, const StepFacts& facts, cons
     if (framework == Framework::kTorchrun) return {true, "torchrun is the program"};
     return {false, "torchrun sets up its own ranks"};
   }
-  const bool is_asked = is_named(framework, facts, settings);
+  // By name, and for this step: the site's choice applies to steps that ask.
+  const bool applies = set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
+  const bool is_asked = applies && set.asks_for(framework);
   if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
   if (framework == Framework::kTorchrun && facts.layout.node_count() != facts.layout.size()) {
     return {false, "torchrun needs one task on each node, and this step has more"};
@@ -361,10 +352,7 @@ Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& 
   auto has_ports = check_port_range(facts, settings);
   if (!has_ports) return has_ports;
   if (is_set(Framework::kTensorflow, facts, settings)) add_workers(plan, facts, settings);
-  const auto any_task = task_context(plan, facts, settings, {.gpus = plan.gpus ? &*plan.gpus : nullptr, .view = {}});
-  for (const auto& row : kTable) {
-    if (row.made_of == DependsOn::kStep && is_set(row.framework, facts, settings)) add_row(variables, row, any_task);
-  }
+  add_rows(variables, {plan, facts, settings, assumed_task(plan, facts, 0)}, DependsOn::kStep);
   for (auto& added :
        {add_interface(variables, plan, facts, settings), plan_ports_of_tasks(plan.ports, facts, settings)}) {
     if (!added && facts.decision.asked == Asked::kStrongly) return added;
@@ -375,10 +363,7 @@ Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& 
 
 void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const StepFacts& facts,
                             const Settings& settings, const TaskFacts& task) {
-  const auto context = task_context(plan, facts, settings, task);
-  for (const auto& row : kTable) {
-    if (row.made_of != DependsOn::kStep && is_set(row.framework, facts, settings)) add_row(variables, row, context);
-  }
+  add_rows(variables, {plan, facts, settings, task}, DependsOn::kTask);
 }
 
 }  // namespace bootstrap

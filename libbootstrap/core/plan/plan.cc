@@ -100,7 +100,7 @@ void add_ranks(VariableList& variables, const StepFacts& facts, const TaskFacts&
   variables.by_place("RANK", place, &Place::rank, from_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID");
   variables.fact("WORLD_SIZE", std::to_string(facts.layout.size()),
                  from_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS");
-  if (is_alone_on_its_node(task)) return add_alone_ranks(variables, facts, place);
+  if (task.view.is_alone) return add_alone_ranks(variables, facts, place);
   variables.by_place("LOCAL_RANK", place, &Place::local_rank, "place among the tasks of the node");
   variables.by_place("LOCAL_WORLD_SIZE", place, &Place::local_size, "tasks on the node");
   if (!facts.knows_hosts) return;
@@ -242,10 +242,6 @@ Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings) {
   return plan;
 }
 
-bool is_alone_on_its_node(const TaskFacts& task) {
-  return task.gpus != nullptr && (task.view.is_alone || task.gpus->mode != GpuMode::kIndex);
-}
-
 TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t local_task) {
   TaskFacts task{.local_task = local_task, .view = {}, .cores_of_node = facts.cores_of_node, .ports = {}};
   if (facts.cores_of_node != 0) task.cores_asked = facts.environment.number("SLURM_CPUS_PER_TASK").value_or(0);
@@ -280,7 +276,7 @@ std::uint32_t thread_count(const TaskFacts& task, std::uint32_t local_size) {
   if (threads == 0 && task.cores_of_node != 0) threads = std::max(1U, task.cores_of_node / std::max(1U, local_size));
   if (task.cores != 0) threads = threads == 0 ? task.cores : std::min(threads, task.cores);
   // A task with several GPUs starts a process or thread for each of them, as torchrun does.
-  const auto gpus = task.gpus == nullptr ? 0U : static_cast<std::uint32_t>(task.view.group.size());
+  const auto gpus = static_cast<std::uint32_t>(task.view.group.size());
   return threads == 0 || gpus < 2 ? threads : std::max(1U, threads / gpus);
 }
 

@@ -42,7 +42,7 @@ Result<StepPlan> plan_step(const StepFacts& facts, const Settings& settings);
 struct TaskFacts {
   std::size_t local_task = 0;       // its place in StepFacts::ranks_here
   const NodeGpus* gpus = nullptr;   // the plan's, or a copy with another order; null: none are dealt out to it
-  GpuView view = {};                // what it sees of them
+  GpuView view = {};                // what it sees of them; empty without them
   std::uint32_t cores = 0;          // that it may run on; 0: not known
   std::uint32_t cores_of_node = 0;  // that the job has on the node; 0: not known
   std::uint32_t cores_asked = 0;    // --cpus-per-task; 0: not given
@@ -59,9 +59,6 @@ inline constexpr std::array<std::string_view, 6> kLeftToPlugins{
 
 // As far as that can be known before a task starts: nothing is hidden from it, and it has its share of the cores.
 TaskFacts assumed_task(const StepPlan& plan, const StepFacts& facts, std::size_t local_task);
-
-// The task's own GPU is its device 0, so that it must not count GPUs by LOCAL_RANK.
-bool is_alone_on_its_node(const TaskFacts& task);
 
 struct TaskPlan {
   Variables variables;                // all of them, those of the step among them
