@@ -125,7 +125,6 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
   if (!settings.explain.value && !is_debug) return;
   auto text = explain_set_up(facts, settings, plan, {&task, 1},
                              {.verdict = verdict(facts.decision, {}),
-                              .is_preloaded = true,
                               .reserves_port = reserves_port,
                               .shows_all = is_debug,
                               .versions = cat({"libbootstrap ", kVersion})});

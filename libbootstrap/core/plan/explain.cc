@@ -7,7 +7,6 @@
 
 #include "core/plan/frameworks.h"
 #include "core/plan/node_gpus.h"
-#include "core/program/program_names.h"
 #include "core/settings/variables.h"
 #include "core/step/step_id.h"
 #include "core/util/text.h"
@@ -197,10 +196,10 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
     if (text.empty() && !state.is_set) others.push_back(cat({name, ": ", state.why}));
   }
   if (!rows.empty()) {
-    std::string heading;
-    append_wrapped(heading, "FOR", kFrameworkColumn,
+    out += "\n";
+    append_wrapped(out, "FOR", kFrameworkColumn,
                    facts.is_one_task ? "VARIABLES AND VALUES" : "VARIABLES AND VALUES (OF RANK 0)");
-    out += cat({"\n", heading, rows});
+    out += rows;
   }
   if (!context.shows_all || others.empty()) return;
   const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;
@@ -310,12 +309,12 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   for (const auto& note : context.notes) paragraph(cat({"Note: ", printable(note), "."}));
   auto changed = list_settings(settings);
   // The setting that loading it stands for.
-  if (context.is_preloaded) changed = replaced(changed, "SLURM_BOOTSTRAP_PRELOAD=on", "LD_PRELOAD");
+  if (facts.is_preloaded) changed = replaced(changed, "SLURM_BOOTSTRAP_PRELOAD=on", "LD_PRELOAD");
   paragraph(cat({"Settings: ", changed.empty() ? "none" : printable(changed)}));
   if (plan.ports.master && context.reserves_port) {
     paragraph(cat({"Port ", std::to_string(plan.ports.master->port), " of ", facts.layout.host_of(0),
                    " is reserved for rank 0 ",
-                   context.is_preloaded ? "only while its first program runs." : "until the step ends."}));
+                   facts.is_preloaded ? "only while its first program runs." : "until the step ends."}));
   }
   if (facts.layout.size() > 1) paragraph("While a step runs, slurm-bootstrap status shows which rank is out of step.");
   if (!context.versions.empty()) paragraph(cat({"Versions: ", printable(context.versions)}));
@@ -332,7 +331,7 @@ std::string explain_set_up(const StepFacts& facts, const Settings& settings, con
   }
   auto lines = decision_lines(facts, plan, tasks.front(), context.reserves_port);
   lines.insert(lines.end(), notes.begin(), notes.end());
-  if (context.is_preloaded) lines.insert(lines.begin(), context.verdict);  // else srun has printed it
+  if (facts.is_preloaded) lines.insert(lines.begin(), context.verdict);  // else srun has printed it
   std::string text;
   for (const auto& line : lines) text += cat({step_prefix(facts.id), line, "\n"});
   return text;

@@ -20,7 +20,6 @@ using TaskPlans = std::span<const TaskPlan>;
 struct ExplainContext {
   std::string verdict = {};             // the first line: "SET UP: ..." or "NOT SET UP: ..."
   bool is_set_up = true;                // else these are the values that the step would have
-  bool is_preloaded = false;            // by the preload, which reserves MASTER_PORT while a program runs
   bool reserves_port = false;           // MASTER_PORT is reserved
   bool shows_all = false;               // --verbose
   std::vector<std::string> notes = {};  // sentences below the table

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/hardware/gpu_assignment.h"
-#include "core/plan/plan.h"
+#include "core/settings/variables.h"
 #include "core/util/records.h"
 #include "core/util/text.h"
 

@@ -13,7 +13,6 @@
 #include "core/hardware/gpu_list.h"
 #include "core/program/srun_arguments.h"
 #include "core/settings/settings.h"
-#include "core/settings/variables.h"
 #include "core/step/planned_variables.h"
 #include "core/step/step_facts.h"
 #include "core/util/result.h"

@@ -49,7 +49,6 @@ void print_gpus(const OwnPlan& task) {
 void print_table(const OwnPlan& task, const CLI::App& command) {
   ExplainContext context{.verdict = task.verdict,
                          .is_set_up = task.is_set,
-                         .is_preloaded = task.facts.is_preloaded,
                          .reserves_port = task.is_set && task.step.ports.master.has_value(),
                          .shows_all = has_flag(command, "--verbose"),
                          .notes = task.differences,
