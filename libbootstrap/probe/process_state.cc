@@ -31,25 +31,24 @@ std::string_view step_folder(std::string_view path) {
   return path.substr(0, path.find('/', step + 1));
 }
 
-struct StepCgroup {
-  std::string folder;  // below the root of the file system
-  bool is_version_1 = false;
-};
-
-StepCgroup own_step(const FileTree& root) {
-  StepCgroup found;
+// Files that count the kills: that of version 2 with all cgroups below the step's.
+std::vector<std::string> files_of_own_step(const FileTree& root) {
+  std::vector<std::string> files;
   const auto text = root.read("proc/self/cgroup");
   for (const auto line : split(text, '\n')) {  // "4:memory:/slurm/...", and "0::/..." of version 2
     const auto fields = split(line, ':');
     if (fields.size() != 3 || step_folder(fields[2]).empty()) continue;
-    if (fields[1] == "memory") return {cat({"sys/fs/cgroup/memory", step_folder(fields[2])}), true};
-    if (fields[0] == "0") found.folder = cat({"sys/fs/cgroup", step_folder(fields[2])});
+    if (fields[0] == "0") files = {cat({"sys/fs/cgroup", step_folder(fields[2]), "/memory.events"})};
+    if (fields[1] != "memory") continue;
+    const auto step = cat({"sys/fs/cgroup/memory", step_folder(fields[2])});
+    files = {cat({step, "/memory.oom_control"})};
+    for (const auto& name : root.names_in(step)) {
+      if (!name.starts_with("task_") || files.size() > kMostTasks) continue;
+      files.push_back(cat({step, "/", name, "/memory.oom_control"}));
+    }
+    return files;
   }
-  return found;
-}
-
-bool counts_a_kill(const FileTree& root, const std::string& file) {
-  return parse_unsigned(line_after(root.read(file), "oom_kill ").value_or("")).value_or(0) != 0;
+  return files;
 }
 
 }  // namespace
@@ -126,16 +125,10 @@ bool SignalThread::was_signalled() const {
 }
 
 bool has_lost_a_process_to_memory(const FileTree& root) {
-  const auto step = own_step(root);
-  if (step.folder.empty()) return false;
-  if (!step.is_version_1) return counts_a_kill(root, cat({step.folder, "/memory.events"}));  // with all cgroups below
-  if (counts_a_kill(root, cat({step.folder, "/memory.oom_control"}))) return true;
-  std::size_t tasks = 0;
-  for (const auto& name : root.names_in(step.folder)) {
-    if (!name.starts_with("task_") || ++tasks > kMostTasks) continue;
-    if (counts_a_kill(root, cat({step.folder, "/", name, "/memory.oom_control"}))) return true;
-  }
-  return false;
+  const auto files = files_of_own_step(root);
+  return std::any_of(files.begin(), files.end(), [&](const std::string& file) {
+    return parse_unsigned(line_after(root.read(file), "oom_kill ").value_or("")).value_or(0) != 0;
+  });
 }
 
 }  // namespace bootstrap
