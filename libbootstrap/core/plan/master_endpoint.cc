@@ -205,7 +205,6 @@ void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& se
   const auto* const variable = find_variable(plan.variables, "MASTER_PORT");
   if (variable == nullptr) return;
   const auto port = parse_unsigned<std::uint16_t>(variable->effective()).value_or(0);
-  if (variable->action != Action::kKept && port != 0) plan.master.port = port;
   plan.ports.is_users = variable->action == Action::kKept;
   plan.ports.is_only_tried = plan.ports.is_users && facts.decision.asked == Asked::kUnasked;
   const auto& ranks = facts.ranks_here;

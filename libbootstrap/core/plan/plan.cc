@@ -295,16 +295,15 @@ Result<OwnPlan> read_own_plan(const Environment& environment, const MpirunContex
   }
   auto step = plan_step(*facts, *settings);
   if (!step) return fail(step.error());
-  auto task = plan_task(*step, *facts, *settings, assumed_task(*step, *facts, 0));
-  auto verdict = verdict_of(*facts, *settings, is_set);
-  auto differences = is_set ? find_differences(environment, *step, task.variables) : std::vector<std::string>();
-  return OwnPlan{.facts = std::move(*facts),
-                 .settings = std::move(*settings),
-                 .step = std::move(*step),
-                 .task = std::move(task),
-                 .verdict = std::move(verdict),
-                 .is_set = is_set,
-                 .differences = std::move(differences)};
+  OwnPlan own;
+  own.facts = std::move(*facts);
+  own.settings = std::move(*settings);
+  own.step = std::move(*step);
+  own.task = plan_task(own.step, own.facts, own.settings, assumed_task(own.step, own.facts, 0));
+  own.verdict = verdict_of(own.facts, own.settings, is_set);
+  own.is_set = is_set;
+  if (is_set) own.differences = find_differences(environment, own.step, own.task.variables);
+  return own;
 }
 
 bool has_our_gpu_list(const OwnPlan& own) {
