@@ -15,7 +15,7 @@ REASONS = ("libbootstrap/core/activation/*.cc", "libbootstrap/core/program/*.cc"
            "spank_plugin/srun/*.cc", "spank_plugin/slurmstepd/user_init.cc")
 REASON_OF = {"not_set_up": 0, "leave_alone": 1, "refuse_or_leave_alone": 1, "without_number": 0, "decide_without_answers": 1,
              "decide_without_address": 1, "judged": 2, "stay_out": 2}  # fmt: skip
-REASON_RETURNED = ("describe_spread", "torchrun_reason", "why_not_asked", "set_up_process")
+REASON_RETURNED = ("describe_spread", "torchrun_reason", "why_not_asked", "share_of_job")
 REASON_KEPT = ("reason", "why_not", "sentence")
 FEWEST_WORDS = 2  # of a reason: below that it is a part of one
 
@@ -89,10 +89,9 @@ def expressions_of(tokens):
         if token in REASON_KEPT and following == "=":
             kept = up_to_end(tokens[place:])
             yield from [] if "?" in kept else [kept]  # a choice is between reasons of SET UP
-        if token == "{":  # {K::kUnseen, name, reason} of a program, {"", reason} of a share
+        if token == "{" and following in ("K", "ProgramKind"):  # {K::kUnseen, name, reason} of a program
             inner = split_at(tokens[place + 1:end_of(tokens, place)], ",")
-            if len(inner) > 2 and following in ("K", "ProgramKind") or len(inner) == 2 and inner[0] == [TEXT]:
-                yield inner[-1]
+            yield from [inner[-1]] if len(inner) > 2 else []
 
 
 def constants_of(tokens):

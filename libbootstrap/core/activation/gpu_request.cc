@@ -93,16 +93,11 @@ std::string without_indexes(std::string_view detail) {
   return text;
 }
 
-struct Share {
-  std::string list;      // of each node; empty: they differ, or are not known
-  std::string_view why;  // it is empty
-};
-
-// In a step that has all of its job's nodes and GPUs.
-Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
-  constexpr std::string_view kUnknown = "--gpus=N does not say how many GPUs each node gets";
-  if (request.job_nodes.size() != nodes) return {"", kUnknown};
-  const auto share = without_indexes(request.job_nodes.front());
+// The list of each node in a step that has all of its job's nodes and GPUs.
+Result<std::string> share_of_job(const TresRequest& request, std::uint32_t nodes) {
+  constexpr auto kUnknown = "--gpus=N does not say how many GPUs each node gets";
+  if (request.job_nodes.size() != nodes) return fail(ErrorCode::kMissing, kUnknown);
+  auto share = without_indexes(request.job_nodes.front());
   const auto gpus = sum_of(count_gpus(share));
   std::uint64_t all = 0;
   bool is_even = true;
@@ -112,8 +107,9 @@ Share share_of_job(const TresRequest& request, std::uint32_t nodes) {
     is_even = is_even && count == gpus;
     all += count;
   }
-  if (all == 0 || all != sum_of(count_gpus(request.per_step))) return {"", kUnknown};
-  return is_even ? Share{share, ""} : Share{"", "Slurm gave the nodes different numbers of the GPUs of --gpus=N"};
+  if (all == 0 || all != sum_of(count_gpus(request.per_step))) return fail(ErrorCode::kMissing, kUnknown);
+  if (is_even) return share;
+  return fail(ErrorCode::kMissing, "Slurm gave the nodes different numbers of the GPUs of --gpus=N");
 }
 
 constexpr std::string_view kPerNode = "use --gpus-per-node=N instead, for a GPU for each task, or --bootstrap=on";
@@ -151,8 +147,8 @@ GpuRequest read_gpu_request(const TresRequest& request, std::uint32_t nodes) {
   auto list = list_has(request.per_node, "gpu") ? request.per_node : request.per_step;
   if (needs_job_nodes(request, nodes)) {
     auto share = share_of_job(request, nodes);
-    if (share.list.empty()) return without_number(share.why, kPerNode);
-    list = std::move(share.list);
+    if (!share) return without_number(share.error().message, kPerNode);
+    list = std::move(*share);
   }
   const auto counts = count_gpus(list);
   if (!counts) return without_number("the step's request for GPUs has an unknown form");
