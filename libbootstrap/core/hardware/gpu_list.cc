@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 #include <utility>
 
 #include "core/util/text.h"
@@ -28,9 +27,9 @@ bool is_index(std::string_view entry) { return parse_unsigned(entry, kMaxGpus - 
 // Nothing unless each entry is valid, all are of the same kind, and none occurs twice.
 std::optional<std::vector<std::string>> read_entries(std::string_view text) {
   std::vector<std::string> entries;
-  std::set<std::string_view> seen;
   for (const auto entry : split(text, ',')) {
-    if (!is_entry(entry) || !seen.insert(entry).second || entries.size() == kMaxGpus) return std::nullopt;
+    const bool is_new = std::find(entries.begin(), entries.end(), entry) == entries.end();
+    if (!is_entry(entry) || !is_new || entries.size() == kMaxGpus) return std::nullopt;
     if (!is_index(entry) && !entry.starts_with(kGpu) && !entry.starts_with(kMig)) return std::nullopt;
     entries.emplace_back(entry);
   }
