@@ -191,11 +191,6 @@ Status set_up(const Environment& environment, SetUp what) {
   return {};
 }
 
-Result<StepId> id_of(const Environment& environment, Launcher launcher) {
-  if (launcher == Launcher::kSlurm) return read_step_id(environment);
-  return mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
-}
-
 bool set_up_or_warn(Launcher launcher, std::span<const std::string> words) {
   const auto what = what_to_set_up(process_environment(), launcher, words);
   if (what == SetUp::kNothing) return false;
@@ -204,7 +199,9 @@ bool set_up_or_warn(Launcher launcher, std::span<const std::string> words) {
   const auto environment = process_environment();
   const auto done = set_up(environment, what);
   if (done) return true;
-  const auto id = id_of(environment, launcher);
+  const auto id = launcher == Launcher::kSlurm
+                      ? read_step_id(environment)
+                      : Result<StepId>(mpirun_id(environment.get("PMIX_NAMESPACE").value_or("")));
   // A plan fails on all ranks, or on all ranks of this node: the first rank of each node prints it.
   const auto* const local = launcher == Launcher::kSlurm ? "SLURM_LOCALID" : "OMPI_COMM_WORLD_LOCAL_RANK";
   if (environment.get(local).value_or("0") == "0") {

@@ -67,13 +67,12 @@ std::string_view torchrun_hint(const SrunFacts& step) {
 }
 
 bool is_launcher(const Program& program) { return program.kind == ProgramKind::kLauncher; }
-bool is_torchrun(const Program& program) { return program.name == "torchrun"; }
 
 // Most launchers hang, or start their ranks twice, where the plugin sets the ranks of their tasks: to ask is no help.
 // torchrun without the options about its nodes is one that the plugin knows.
 std::string launcher_hint(const SrunFacts& step) {
   const auto& program = step.program;
-  if (!is_torchrun(program) || program.remedy.empty()) return program.remedy;
+  if (program.name != "torchrun" || program.remedy.empty()) return program.remedy;
   return cat({program.remedy, ", and use --bootstrap=on", step.tasks > step.nodes ? " and --ntasks-per-node=1" : ""});
 }
 
