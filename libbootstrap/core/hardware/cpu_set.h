@@ -16,7 +16,6 @@ class CpuSet {
  public:
   static constexpr std::size_t kMaxCpus = 8192;  // the most that Linux can be built for (CONFIG_NR_CPUS)
 
-  CpuSet() = default;
   // "0-3,8", as sysfs and taskset write it; the empty text is the empty set.
   static std::optional<CpuSet> parse_list(std::string_view text);
 

@@ -20,8 +20,6 @@ class Environment {
   // Slurm drops such a value without a message.
   static constexpr std::size_t kMaxValue = 65536;
 
-  Environment() = default;
-
   // The empty value counts as not set: that is how PyTorch, Slurm and shells' ${X:-} read it.
   std::optional<std::string_view> get(std::string_view name) const;
   std::optional<std::uint32_t> number(std::string_view name) const;  // nothing, too, where the value is none

@@ -35,8 +35,6 @@ template <class T>
 class [[nodiscard]] Result : public tl::expected<T, Error> {
  public:
   using tl::expected<T, Error>::expected;
-  // NOLINTNEXTLINE(google-explicit-constructor): so that `return other.map(...)` works.
-  Result(tl::expected<T, Error> other) : tl::expected<T, Error>(std::move(other)) {}
 };
 
 using Status = Result<std::monostate>;

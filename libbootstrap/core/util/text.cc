@@ -92,30 +92,25 @@ std::uint32_t fingerprint(std::string_view text) {
   return hash;
 }
 
-namespace {
-
-void end_line(std::string& out, std::string& line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  out += line + "\n";
-  line.clear();
-}
-
-}  // namespace
-
 void pad_to(std::string& line, std::size_t column) {
   if (line.size() < column) line.append(column - line.size(), ' ');
 }
 
 void append_wrapped(std::string& out, std::string line, std::size_t column, std::string_view text) {
+  const auto end_line = [&] {
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+    line.clear();
+  };
   pad_to(line, column);
   for (const auto word : split(text, ' ')) {
     if (line.size() + word.size() > kTableWidth && line.size() > column) {
-      end_line(out, line);
+      end_line();
       pad_to(line, column);
     }
     line += cat({word, " "});
   }
-  end_line(out, line);
+  end_line();
 }
 
 std::string encode_strings(const std::vector<std::string>& strings) {
