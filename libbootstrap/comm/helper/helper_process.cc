@@ -99,14 +99,6 @@ Result<OwnProgram> own_program() {
   return OwnProgram{std::move(loader), {"slurm-bootstrap-helper", std::move(library)}};
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> all;
-  all.reserve(texts.size() + 1);
-  for (auto& text : texts) all.push_back(text.data());
-  all.push_back(nullptr);
-  return all;
-}
-
 std::vector<std::string> entries_of(const Environment& environment) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : environment.all()) {
@@ -198,8 +190,8 @@ struct HelperProcess::Start {
   std::string path;
   std::vector<std::string> arguments;
   std::vector<std::string> entries;
-  std::vector<char*> argument_list = pointers(arguments);
-  std::vector<char*> entry_list = pointers(entries);
+  std::vector<char*> argument_list = pointers_to(arguments);
+  std::vector<char*> entry_list = pointers_to(entries);
   Descriptor socket;  // of the helper
   const pid_t program = ::getpid();
   // How the two processes start: with this process's memory, which is not copied. valgrind, whose library has that

@@ -139,6 +139,14 @@ std::optional<std::vector<std::string>> decode_strings(std::string_view text) {
   return strings;
 }
 
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 bool has_word(std::string_view list, std::string_view word, char separator) noexcept {
   while (!list.empty()) {
     const auto end = std::min(list.find(separator), list.size());

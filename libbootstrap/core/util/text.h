@@ -105,6 +105,9 @@ std::string write_ranges(const std::vector<Number>& ascending) {
 std::string encode_strings(const std::vector<std::string>& strings);
 std::optional<std::vector<std::string>> decode_strings(std::string_view text);
 
+// As exec(3) takes them, with a null behind the last; as long as the texts are there.
+std::vector<char*> pointers_to(std::vector<std::string>& texts);
+
 // Whether `word` is one of those in `list`.
 bool has_word(std::string_view list, std::string_view word, char separator = ' ') noexcept;
 

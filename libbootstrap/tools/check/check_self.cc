@@ -33,15 +33,12 @@
 
 namespace bootstrap {
 
-Descriptor start_program(const std::vector<std::string>& words) {
+Descriptor start_program(std::vector<std::string> words) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
   Descriptor answer(ends[0]);
   const Descriptor output(ends[1]);
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
+  const auto arguments = pointers_to(words);
   if (::fork() == 0) {
     (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);

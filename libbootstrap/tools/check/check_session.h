@@ -29,7 +29,7 @@ Result<CheckSelf> look_at_self(const Environment& environment, bool asks_program
 
 // Starts a program of PATH, whose answer can be read from the descriptor, and which ends with this process. Never with
 // our LD_PRELOAD, which would take it for a rank.
-Descriptor start_program(const std::vector<std::string>& words);
+Descriptor start_program(std::vector<std::string> words);
 
 // What the program has written when it ends, or until the deadline. It may hang on a dead file system, and is not
 // waited for.

@@ -27,14 +27,6 @@ std::string own_path() {
   return std::string(target.data(), size < 0 ? 0 : static_cast<std::size_t>(size));
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  pointers.reserve(words.size() + 1);
-  for (auto& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
                       const char* about, const char* footer) {
   auto* const command = app.add_subcommand(name, about);

@@ -34,7 +34,5 @@ std::string value_of(const CLI::App& command, const char* option);
 bool has_flag(const CLI::App& command, const char* flag);
 
 std::string own_path();
-// For execvp(3): as long as the words are there.
-std::vector<char*> pointers_to(std::vector<std::string>& words);
 
 }  // namespace bootstrap
