@@ -32,10 +32,10 @@ std::optional<Error> refuse_buffers(const void* mine, std::size_t bytes, const v
   return std::nullopt;
 }
 
-// The size is part of the purpose, so that ranks with different sizes fail before they read past an end.
-Status exchange(bootstrap_t& job, const void* mine, std::size_t bytes, void* all) {
+// A fence can succeed without a rank that has ended or died. So this reads a value of each rank, also in a barrier.
+Status exchange(bootstrap_t& job, const std::string& purpose, const void* mine, std::size_t bytes, void* all) {
   Allgather round;
-  round.purpose = cat({"exchange of ", std::to_string(bytes), " bytes"});
+  round.purpose = purpose;
   round.refusal = refuse_buffers(mine, bytes, all);
   if (bytes > 0 && !round.refusal) round.value.assign(static_cast<const char*>(mine), bytes);
   round.read = world_group(job.layout, job.place.rank).ranks;
@@ -67,17 +67,6 @@ Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   if (!result) return fail(result.error());
   const auto& value = result->front();
   std::copy_n(value.begin(), std::min(bytes, value.size()), static_cast<char*>(data));
-  return {};
-}
-
-// A fence can succeed without a rank that has ended or died. So this reads a value of each rank.
-Status barrier(bootstrap_t& job) {
-  Allgather round;
-  round.purpose = "barrier";
-  round.read = world_group(job.layout, job.place.rank).ranks;
-  round.deadline = deadline_of(job, 0);
-  const auto result = job.exchange->run(round);
-  if (!result) return fail(result.error());
   return {};
 }
 
@@ -208,7 +197,11 @@ using bootstrap::api::guarded;
 extern "C" {
 
 bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all) {
-  return guarded("bootstrap_exchange", job, [=] { return bootstrap::api::exchange(*job, mine, bytes, all); });
+  return guarded("bootstrap_exchange", job, [=] {
+    // With the size: ranks with different sizes fail before they read past an end.
+    const auto purpose = bootstrap::cat({"exchange of ", std::to_string(bytes), " bytes"});
+    return bootstrap::api::exchange(*job, purpose, mine, bytes, all);
+  });
 }
 
 bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t bytes, int root) {
@@ -216,7 +209,8 @@ bootstrap_status_t bootstrap_broadcast(bootstrap_t* job, void* data, size_t byte
 }
 
 bootstrap_status_t bootstrap_barrier(bootstrap_t* job) {
-  return guarded("bootstrap_barrier", job, [=] { return bootstrap::api::barrier(*job); });
+  return guarded("bootstrap_barrier", job,
+                 [=] { return bootstrap::api::exchange(*job, "barrier", nullptr, 0, nullptr); });
 }
 
 bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
