@@ -6,6 +6,7 @@
 #include <link.h>
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,10 +62,10 @@ struct Symbols {
     }
   };
 
-  void* library;
-  bool is_whole = true;  // all are there
+  std::optional<void*> library;  // nothing: none of its functions is there
+  bool is_whole = true;          // all are there
 
-  Address if_there(const char* name) const { return {::dlsym(library, name)}; }
+  Address if_there(const char* name) const { return {library ? ::dlsym(*library, name) : nullptr}; }
   Address operator()(const char* name) {
     const auto found = if_there(name);
     is_whole = is_whole && found.address != nullptr;

@@ -11,7 +11,6 @@
 
 #include "comm/nccl/cuda_device.h"
 #include "core/util/text.h"
-#include "probe/own_process.h"
 
 namespace bootstrap::nccl {
 
@@ -47,9 +46,7 @@ Result<Functions> open_library(std::string_view preferred) {
 
 Result<Functions> check_age(Functions found) {
   const bool is_old = found.get_version != nullptr && found.version < kOldestVersion;
-  const bool is_whole = found.get_version != nullptr && found.get_unique_id != nullptr && found.abort != nullptr &&
-                        found.init_rank_config != nullptr && found.get_async_error != nullptr;
-  if (is_whole && !is_old) return found;
+  if (found.find.is_whole && !is_old) return found;
   return fail(
       ErrorCode::kUnsupported,
       cat({product(), " in ", found.path, " is ", is_old ? version_text(found.version) : "incomplete",
@@ -79,17 +76,7 @@ std::string version_text(int version) {
 }
 
 Functions functions_in(void* library) {
-  const Symbols find{library};
-  Functions found;
-  found.get_version = find.if_there("ncclGetVersion");
-  found.get_unique_id = find.if_there("ncclGetUniqueId");
-  found.init_rank = find.if_there("ncclCommInitRank");
-  found.init_rank_config = find.if_there("ncclCommInitRankConfig");
-  found.init_rank_scalable = find.if_there("ncclCommInitRankScalable");
-  found.abort = find.if_there("ncclCommAbort");
-  found.get_async_error = find.if_there("ncclCommGetAsyncError");
-  found.get_error_string = find.if_there("ncclGetErrorString");
-  found.get_last_error = find.if_there("ncclGetLastError");
+  Functions found{{library}};
   if (found.init_rank == nullptr) return {};
   if (found.get_version != nullptr && found.get_version(&found.version) != kSuccess) found.version = 0;
   Dl_info info{};

@@ -10,6 +10,7 @@
 
 #include "core/util/result.h"
 #include "probe/deadline.h"
+#include "probe/own_process.h"
 #include "probe/secrets.h"
 
 struct ncclComm;
@@ -40,17 +41,20 @@ struct Config {
 
 // Null if the loaded copy does not export the function.
 struct Functions {
-  ResultCode (*get_version)(int* version) = nullptr;
-  ResultCode (*get_unique_id)(UniqueId* id) = nullptr;
-  ResultCode (*init_rank)(Comm* comm, int ranks, UniqueId id, int rank) = nullptr;
-  ResultCode (*init_rank_config)(Comm* comm, int ranks, UniqueId id, int rank, void* config) = nullptr;
-  ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id, void* config) = nullptr;
-  ResultCode (*abort)(Comm comm) = nullptr;
-  ResultCode (*get_async_error)(Comm comm, ResultCode* error) = nullptr;
-  const char* (*get_error_string)(ResultCode code) = nullptr;
-  const char* (*get_last_error)(Comm comm) = nullptr;
-  int version = 0;   // 22809 for 2.28.9; 0 when unknown
-  std::string path;  // the file that it was loaded from
+  Symbols find = {};
+  ResultCode (*get_version)(int* version) = find("ncclGetVersion");
+  ResultCode (*get_unique_id)(UniqueId* id) = find("ncclGetUniqueId");
+  ResultCode (*init_rank)(Comm* comm, int ranks, UniqueId id, int rank) = find("ncclCommInitRank");
+  ResultCode (*init_rank_config)(Comm* comm, int ranks, UniqueId id, int rank,
+                                 void* config) = find("ncclCommInitRankConfig");
+  ResultCode (*init_rank_scalable)(Comm* comm, int ranks, int rank, int ids, UniqueId* id,
+                                   void* config) = find.if_there("ncclCommInitRankScalable");
+  ResultCode (*abort)(Comm comm) = find("ncclCommAbort");
+  ResultCode (*get_async_error)(Comm comm, ResultCode* error) = find("ncclCommGetAsyncError");
+  const char* (*get_error_string)(ResultCode code) = find.if_there("ncclGetErrorString");
+  const char* (*get_last_error)(Comm comm) = find.if_there("ncclGetLastError");
+  int version = 0;        // 22809 for 2.28.9; 0 when unknown
+  std::string path = {};  // the file that it was loaded from
 };
 
 // "RCCL" if the process has loaded it, or would load it; else "NCCL".
