@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "comm/pmix/node_sockets.h"
 #include "probe/secrets.h"
 
 // The steps of a round are those of AllgatherRunner::run(). Ranks put these keys, each below "bootstrap.":

@@ -144,7 +144,7 @@ ServerConnection ServerConnection::find(std::uint16_t server_port) {
   ServerConnection connection;
   for (const int one : connections(server_port).value_or(std::vector<int>())) {
     (void)::fcntl(one, F_SETFD, FD_CLOEXEC);
-    connection = ServerConnection(::fcntl(one, F_DUPFD_CLOEXEC, 3));
+    connection.descriptor_ = Descriptor(::fcntl(one, F_DUPFD_CLOEXEC, 3));
   }
   return connection;
 }

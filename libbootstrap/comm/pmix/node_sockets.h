@@ -32,7 +32,6 @@ class NodeBarrier {
 // The TCP connection of libpmix to the server of this node.
 class ServerConnection {
  public:
-  ServerConnection() = default;
   // How many this process has to that port. Nothing if they cannot be listed, as without a free descriptor.
   static std::optional<std::size_t> count(std::uint16_t server_port);
 
@@ -48,8 +47,6 @@ class ServerConnection {
   bool wait_closed(Deadline deadline) const;
 
  private:
-  explicit ServerConnection(int descriptor) : descriptor_(descriptor) {}
-
   Descriptor descriptor_;
 };
 
