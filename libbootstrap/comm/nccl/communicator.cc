@@ -26,20 +26,7 @@ using Ids = Result<std::vector<nccl::UniqueId>>;
 constexpr std::size_t kIdSize = sizeof(nccl::UniqueId);
 
 // Its last owner, which may be an abandoned thread, wipes the id.
-using MadeId = std::shared_ptr<const nccl::UniqueId>;
-
-Result<MadeId> make_unique_id(const nccl::Functions& nccl, Deadline deadline) {
-  const auto work = [nccl]() -> Result<MadeId> {
-    const std::shared_ptr<nccl::UniqueId> made(new nccl::UniqueId{}, [](nccl::UniqueId* id) {
-      wipe(*id);
-      delete id;
-    });
-    const auto code = nccl.get_unique_id(made.get());
-    if (code == nccl::kSuccess) return MadeId(made);
-    return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
-  };
-  return call_with_deadline<MadeId>("ncclGetUniqueId", work, deadline);
-}
+using MadeId = std::shared_ptr<nccl::UniqueId>;
 
 // A rank of a larger group compares the ranks of its node alone: each value is a question to the server.
 constexpr std::size_t kMostCompared = 512;
@@ -103,7 +90,16 @@ class IdRound {
   // communicator is made.
   void make_id() {
     if (is_outside() || refusal_ || !is_root()) return;
-    const auto made = make_unique_id(call_.nccl, end_of_own_part(call_.options.deadline));
+    const auto work = [nccl = call_.nccl]() -> Result<MadeId> {
+      const MadeId made(new nccl::UniqueId{}, [](nccl::UniqueId* id) {
+        wipe(*id);
+        delete id;
+      });
+      const auto code = nccl.get_unique_id(made.get());
+      if (code == nccl::kSuccess) return made;
+      return fail(ErrorCode::kUnavailable, nccl::describe(nccl, "ncclGetUniqueId", code, nullptr));
+    };
+    const auto made = call_with_deadline<MadeId>("ncclGetUniqueId", work, end_of_own_part(call_.options.deadline));
     if (made) {
       id_ = **made;
     } else {
