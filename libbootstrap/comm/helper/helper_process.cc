@@ -125,17 +125,16 @@ bool write_all(int socket, std::string_view text, Deadline deadline) {
 
 tl::unexpected<Error> no_answer() { return fail(ErrorCode::kUnavailable, "it ended without an answer"); }
 
-// What the other end has sent, up to so many bytes; the number of bytes is in `size`.
-Status read_some(int socket, char* to, std::size_t& size, Deadline deadline) {
+// What the other end has sent, up to so many bytes: how many there are.
+Result<std::size_t> read_some(int socket, char* to, std::size_t most, Deadline deadline) {
   while (true) {
     if (deadline != Deadline::max() && !poll_until(socket, POLLIN, deadline)) {
       return fail(ErrorCode::kTimeout, "it did not answer before the deadline");
     }
-    const auto got = ::recv(socket, to, size, 0);
+    const auto got = ::recv(socket, to, most, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return no_answer();
-    size = static_cast<std::size_t>(got);
-    return {};
+    return static_cast<std::size_t>(got);
   }
 }
 
@@ -155,14 +154,13 @@ Result<std::vector<std::string>> receive_list(int socket, Deadline deadline) {
   std::string text(kFirstRead, '\0');
   std::uint64_t length = 0;
   for (std::size_t have = 0; have < sizeof length || have < sizeof length + length;) {
-    std::size_t size = text.size() - have;
-    const auto status = read_some(socket, text.data() + have, size, deadline);
-    if (status) have += size;
+    const auto got = read_some(socket, text.data() + have, text.size() - have, deadline);
+    have += got.value_or(0);
     const bool has_length = have >= sizeof length;
     if (has_length) std::memcpy(&length, text.data(), sizeof length);
-    if (!status || length > kMaxMessage) {
+    if (!got || length > kMaxMessage) {
       wipe(text);
-      return status ? no_answer() : fail(status.error());
+      return got ? no_answer() : fail(got.error());
     }
     if (!has_length || text.size() >= sizeof length + length) continue;
     std::string whole(sizeof length + length, '\0');
