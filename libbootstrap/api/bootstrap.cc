@@ -71,7 +71,7 @@ Status open_step(bootstrap_t** job, const bootstrap_options_t* given) {
   if (device && has_our_gpu_list(*task)) step->device = static_cast<int>(*device);
   step->timeout = *timeout;
   step->nccl_library = trusted_settings(environment).nccl_file.value;
-  step->exchange = make_exchange(task->facts.id, step->layout, rank, environment);
+  step->exchange = make_exchange({task->facts.id, step->layout, rank, environment});
   *job = step.release();
   return {};
 }

@@ -154,9 +154,6 @@ class StepExchange final : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_exchange(const StepId& id, const Layout& layout, Rank rank,
-                                        const Environment& environment) {
-  return std::make_unique<StepExchange>(StepRank{id, layout, rank, environment});
-}
+std::unique_ptr<Exchange> make_exchange(StepRank self) { return std::make_unique<StepExchange>(std::move(self)); }
 
 }  // namespace bootstrap

@@ -16,6 +16,13 @@
 
 namespace bootstrap {
 
+struct StepRank {
+  StepId id;
+  Layout layout;
+  Rank rank = 0;
+  Environment environment;
+};
+
 // One round. All ranks of the step take part in every round, in the same order: Slurm's PMIx server ends a step in
 // which only some ranks fence (measured with 22.05.8 and PMIx 4.2.2).
 struct Allgather {
@@ -67,8 +74,7 @@ class Exchange {
 
 // Opens nothing before the first round, and never in a step of one rank. With SLURM_BOOTSTRAP_TIMING=1 it prints a line
 // for each round.
-std::unique_ptr<Exchange> make_exchange(const StepId& id, const Layout& layout, Rank rank,
-                                        const Environment& environment);
+std::unique_ptr<Exchange> make_exchange(StepRank self);
 
 // "4.2.2", or why PMIx cannot be used here. Opens the library, and connects to no server.
 Result<std::string> pmix_version();

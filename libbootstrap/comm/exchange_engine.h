@@ -11,13 +11,6 @@
 
 namespace bootstrap {
 
-struct StepRank {
-  StepId id;
-  Layout layout;
-  Rank rank = 0;
-  Environment environment;
-};
-
 class ExchangeEngine {
  public:
   ExchangeEngine() = default;

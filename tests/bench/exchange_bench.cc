@@ -130,7 +130,7 @@ class Ours {
     if (!task) stop(task.error().message);
     size_ = static_cast<std::uint32_t>(task->facts.layout.size());
     rank_ = task->facts.ranks_here.front();
-    exchange_ = bootstrap::make_exchange(task->facts.id, task->facts.layout, rank_, environment);
+    exchange_ = bootstrap::make_exchange({task->facts.id, task->facts.layout, rank_, environment});
   }
 
   std::uint32_t rank() const { return rank_; }

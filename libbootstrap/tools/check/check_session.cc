@@ -57,7 +57,7 @@ void try_exchange(CheckSelf& self) {
   const auto& layout = self.facts.layout;
   const auto neighbour = static_cast<Rank>((report.rank + 1) % layout.size());
   const auto begin = Deadline::clock::now();
-  const auto exchange = make_exchange(self.facts.id, layout, report.rank, process_environment());
+  const auto exchange = make_exchange({self.facts.id, layout, report.rank, process_environment()});
   const auto result = exchange->run(
       {.purpose = "check", .value = std::to_string(report.rank), .read = {neighbour}, .deadline = in(kExchange)});
   report.has_exchanged = true;
