@@ -94,11 +94,10 @@ TEST(CheckRows, ThePlanAndTheRanks) {
 
 // A task has all of the plugin's variables or none, so the port of these tasks is another one.
 TEST(CheckRows, ThePlanOfATaskWithoutVariablesNamesTheCause) {
-  const auto unset = [](std::vector<Rank> ranks, Reading decision) {
+  const auto unset = [](std::vector<Rank> ranks, SetBy setter) {
     const bool is_whole = ranks.size() == 4;
     return on(std::move(ranks), [=](auto& report) {
-      report.set_by = SetBy::kNothing;
-      report.decision = decision;
+      report.set_by = setter;
       report.port = 29501;
       report.reach = is_whole ? Reach::kReached : Reach::kForeign;
     });
@@ -110,11 +109,11 @@ TEST(CheckRows, ThePlanOfATaskWithoutVariablesNamesTheCause) {
                 ", or reported there why it set nothing: these tasks "
                 "have none of its variables"});
   };
-  expect_row(unset({2, 3}, Reading::kUnread), "plan", kFailed, loaded, {2, 3}, "check --local");
-  expect_row(unset({2, 3}, Reading::kRead), "plan", kFailed, ran("node002"), {2, 3}, "plugstack.conf");
-  expect_row(unset({2, 3}, Reading::kNone), "plan", kFailed, ran("node002"), {2, 3});
-  expect_row(unset({0, 1, 2, 3}, Reading::kRead), "plan", kFailed, ran("node001 and 1 more node"), {0, 1, 2, 3});
-  expect_row(unset({0, 1, 2, 3}, Reading::kNone), "plan", kWarning, "", {}, "LD_PRELOAD");
+  expect_row(unset({2, 3}, SetBy::kUnread), "plan", kFailed, loaded, {2, 3}, "check --local");
+  expect_row(unset({2, 3}, SetBy::kRead), "plan", kFailed, ran("node002"), {2, 3}, "plugstack.conf");
+  expect_row(unset({2, 3}, SetBy::kNothing), "plan", kFailed, ran("node002"), {2, 3});
+  expect_row(unset({0, 1, 2, 3}, SetBy::kRead), "plan", kFailed, ran("node001 and 1 more node"), {0, 1, 2, 3});
+  expect_row(unset({0, 1, 2, 3}, SetBy::kNothing), "plan", kWarning, "", {}, "LD_PRELOAD");
 }
 
 TEST(CheckRows, AVariableThatAnotherPluginChangedIsNamed) {

@@ -64,20 +64,19 @@ TEST(CheckSelf, FindsWhatSetTheVariables) {
 }
 
 TEST(CheckSelf, KnowsWhatBecameOfTheDecisionWhereNothingIsSet) {
-  const auto reading = [](std::initializer_list<std::pair<std::string_view, std::string_view>> added) {
-    return look_at_self(with(two_by_two(1), added)).value().report.decision;
+  const auto setter = [](std::initializer_list<std::pair<std::string_view, std::string_view>> added) {
+    return look_at_self(with(two_by_two(1), added)).value().report.set_by;
   };
   const StepId id{.job = 12, .step = 0};
   const auto world = write_decision(id, StepFacts().decision);
   const auto nothing = write_decision(id, Decision());
   const auto others = write_decision({.job = 12, .step = 7}, StepFacts().decision);
   constexpr auto kLayout = "SLURM_BOOTSTRAP_LAYOUT";
-  EXPECT_EQ(reading({}), Reading::kNone);
-  EXPECT_EQ(reading({{kDecisionVariable, world}, {kLayout, "12.0/block"}}), Reading::kUnread);
-  EXPECT_EQ(reading({{kDecisionVariable, nothing}}), Reading::kNone) << "srun did not set it up";
-  EXPECT_EQ(reading({{kDecisionVariable, others}, {kLayout, "12.7/block"}}), Reading::kNone) << "left by an outer step";
-  EXPECT_EQ(reading({{kLayout, "12.0/block"}}), Reading::kRead);
-  EXPECT_EQ(look_at_self(set_up(1)).value().report.decision, Reading::kNone);
+  EXPECT_EQ(setter({}), SetBy::kNothing);
+  EXPECT_EQ(setter({{kDecisionVariable, world}, {kLayout, "12.0/block"}}), SetBy::kUnread);
+  EXPECT_EQ(setter({{kDecisionVariable, nothing}}), SetBy::kNothing) << "srun did not set it up";
+  EXPECT_EQ(setter({{kDecisionVariable, others}, {kLayout, "12.7/block"}}), SetBy::kNothing) << "left by an outer step";
+  EXPECT_EQ(setter({{kLayout, "12.0/block"}}), SetBy::kRead);
 }
 
 TEST(CheckSelf, FindsValuesThatAreNotTheOnesThatWereSet) {

@@ -24,14 +24,13 @@ enum class Reach : std::uint8_t {
   kLast = kForeign,
 };
 
-// What gave the task its variables.
-enum class SetBy : std::uint8_t { kNothing, kPlugin, kPreload, kLast = kPreload };
-
-// What became of srun's decision to set the step up, in a task that has none of our variables.
-enum class Reading : std::uint8_t {
-  kNone,    // there is no trace of one
-  kUnread,  // slurmstepd did not load the plugin
-  kRead,    // the plugin's user_init read it, and its task_init did not set the variables
+// What gave the task its variables. Where it has none: what became of srun's decision to set the step up.
+enum class SetBy : std::uint8_t {
+  kNothing,  // there is no trace of a decision
+  kPlugin,
+  kPreload,
+  kUnread,  // nothing: slurmstepd did not load the plugin
+  kRead,    // nothing: the plugin's user_init read the decision, and its task_init did not set the variables
   kLast = kRead,
 };
 
@@ -46,8 +45,6 @@ struct CheckReport {
   std::uint32_t layout = 0;  // fingerprint of which rank is on which host
   SetBy set_by = SetBy::kNothing;
   std::string plan_trouble;  // what is wrong with it
-  // In a task without our variables: srun set the step up, and its message to slurmstepd is still here, or was read.
-  Reading decision = Reading::kNone;
   std::vector<std::string> changed;  // variables that do not have the value that we set
 
   // The way to rank 0.
@@ -118,7 +115,7 @@ struct CheckReport {
 inline auto fields_of(CheckReport& report) {
   return std::tie(
       report.rank, report.host, report.address, report.port, report.size, report.layout, report.set_by,
-      report.plan_trouble, report.decision, report.changed, report.reach, report.reach_trouble, report.target,
+      report.plan_trouble, report.changed, report.reach, report.reach_trouble, report.target,
       report.interface, report.round_trip_us, report.clock_skew_us, report.clock_error_us, report.has_exchanged,
       report.exchange_us, report.exchange_trouble, report.lacks_exchange, report.has_pmix, report.pmix_client,
       report.pmix_server, report.pmix_trouble, report.nccl_version, report.nccl_path, report.nccl_trouble, report.cuda,

@@ -79,18 +79,15 @@ std::uint32_t fingerprint_of(const Layout& layout) {
 // The plugin's srun gives the tasks the order of the ranks; a library that is preloaded by hand knows no more than the
 // tasks themselves.
 SetBy setter_of(const OwnPlan& task, const Environment& environment) {
-  if (!task.is_set) return SetBy::kNothing;
-  const bool is_preloaded = text_of(environment, "LD_PRELOAD").find("libbootstrap") != std::string::npos;
-  return is_preloaded && task.facts.layout_source != LayoutSource::kStepLayout ? SetBy::kPreload : SetBy::kPlugin;
-}
-
-// user_init removes the decision, and leaves the layout of a step that it set up.
-Reading reading_of(const OwnPlan& task, const Environment& environment) {
-  if (task.is_set) return Reading::kNone;
+  if (task.is_set) {
+    const bool is_preloaded = text_of(environment, "LD_PRELOAD").find("libbootstrap") != std::string::npos;
+    return is_preloaded && task.facts.layout_source != LayoutSource::kStepLayout ? SetBy::kPreload : SetBy::kPlugin;
+  }
+  // user_init removes the decision, and leaves the layout of a step that it set up.
   const auto& id = task.facts.id;
   const auto decision = read_decision(text_of(environment, kDecisionVariable), id);
-  if (decision) return decision->set_up == SetUp::kNothing ? Reading::kNone : Reading::kUnread;
-  return layout_is_for(text_of(environment, kLayoutVariable), id.job, id.step) ? Reading::kRead : Reading::kNone;
+  if (decision) return decision->set_up == SetUp::kNothing ? SetBy::kNothing : SetBy::kUnread;
+  return layout_is_for(text_of(environment, kLayoutVariable), id.job, id.step) ? SetBy::kRead : SetBy::kNothing;
 }
 
 // By the record of what was set. Where a plugin gave the task the environment of another one, the record is copied,
@@ -118,7 +115,6 @@ void add_plan(CheckReport& report, const OwnPlan& task, const Environment& envir
   const auto port = parse_unsigned(seen("MASTER_PORT"), 65535);
   report.port = static_cast<std::uint16_t>(port.value_or(0));
   report.set_by = setter_of(task, environment);
-  report.decision = reading_of(task, environment);
   report.changed = changed_variables(task, environment);
   if (!task.differences.empty()) report.plan_trouble = task.differences.front();
   if (report.plan_trouble.empty()) report.plan_trouble = describe_unknown(environment);

@@ -13,8 +13,8 @@ namespace bootstrap {
 namespace {
 
 std::string_view set_by_text(SetBy set_by) {
-  constexpr std::array<std::string_view, 3> kWho{"not set", "set by the plugin", "set by the preloaded library"};
-  return kWho[static_cast<std::size_t>(set_by)];
+  if (set_by == SetBy::kPlugin) return "set by the plugin";
+  return set_by == SetBy::kPreload ? "set by the preloaded library" : "not set";
 }
 
 // "node001:29500"
@@ -48,7 +48,7 @@ std::string hosts_of(const CheckFindings& step, const std::vector<Rank>& ranks) 
 
 // A task has all of our variables or none. Without a text: no task lacks them, or the step is not set up.
 CheckRow unset_row(const CheckFindings& step) {
-  auto unread = step.where([](auto& report) { return report.decision == Reading::kUnread; });
+  auto unread = step.where([](auto& report) { return report.set_by == SetBy::kUnread; });
   if (!unread.empty()) {
     auto text = cat({"the plugin is not loaded on ", hosts_of(step, unread),
                      ": srun set the step up, and these tasks have none of its variables"});
@@ -56,7 +56,7 @@ CheckRow unset_row(const CheckFindings& step) {
   }
   const bool is_set = step.any([](auto& report) { return report.set_by == SetBy::kPlugin; });
   auto unset = step.where(
-      [&](auto& report) { return report.decision == Reading::kRead || (is_set && report.set_by == SetBy::kNothing); });
+      [&](auto& report) { return report.set_by == SetBy::kRead || (is_set && report.set_by == SetBy::kNothing); });
   if (unset.empty()) return {};
   auto text = cat({"the plugin's task_init did not run on ", hosts_of(step, unset),
                    ", or reported there why it set nothing: these tasks have none of its variables"});
