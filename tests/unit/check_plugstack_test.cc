@@ -47,7 +47,6 @@ class Folder : public testing::Test {
     auto& report = *machine.reports[0];
     report.slurm = slurm;
     report.plugin = report.plugin_slurm = {};
-    report.sees_plugstack = false;
     machine.plugin = look_at_plugin({.plugstack = write("plugstack.conf", text)});
     for (auto& row : judge_machine(machine).rows) {
       if (row.name == name) return row;

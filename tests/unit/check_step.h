@@ -54,7 +54,6 @@ inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2)
     report.gpu_hint = "--gpu-bind=none";
     if (place.local_rank == 0) {
       report.library = report.plugin = "0.1.0";
-      report.sees_plugstack = true;
       report.plugin_slurm = report.slurm = "23.11.4";
       report.python = "3.11.2 (/usr/bin/python3)";
       report.frameworks = "torch 2.6.0";

@@ -44,7 +44,7 @@ struct CheckReport {
   std::uint32_t size = 0;
   std::uint32_t layout = 0;  // fingerprint of which rank is on which host
   SetBy set_by = SetBy::kNothing;
-  std::string plan_trouble;  // what is wrong with it
+  std::string plan_trouble;          // what is wrong with it
   std::vector<std::string> changed;  // variables that do not have the value that we set
 
   // The way to rank 0.
@@ -75,7 +75,7 @@ struct CheckReport {
 
   // GPUs.
   bool has_gpus = false;                 // Slurm gave GPUs to the step
-  bool is_nvidia = false;                // NVIDIA's
+  bool is_nvidia = false;                // they are NVIDIA's
   bool may_share_gpus = false;           // the user asked for sharing
   bool leaves_gpus = false;              // the program chooses them: --bootstrap-gpu=off
   std::uint32_t gpus_on_node = 0;        // that the step was given here; 0: unknown
@@ -87,12 +87,11 @@ struct CheckReport {
   NearRow near;                          // of `near --show` all of it, of a check how near the cores are to the GPU
 
   // Versions. The rank with local rank 0 examines its node.
-  std::string library;          // of the libbootstrap.so.0 that the loader finds; empty: none
-  bool sees_plugstack = false;  // Slurm's configuration is here; in a container it may not be
-  std::string plugin;           // of the plugin in plugstack.conf; empty: none
-  std::string plugin_slurm;     // the Slurm that it was built for: "22.05.8"
-  std::string plugin_trouble;   // why there is none
-  std::string slurm;            // on this node; empty: unknown
+  std::string library;         // of the libbootstrap.so.0 that the loader finds; empty: none
+  std::string plugin;          // of the plugin in plugstack.conf; empty: none
+  std::string plugin_slurm;    // the Slurm that it was built for: "22.05.8"
+  std::string plugin_trouble;  // why there is none; empty, too, where Slurm's configuration is not here
+  std::string slurm;           // on this node; empty: unknown
 
   // Python, likewise of a node.
   std::string python;       // "3.11.2 (/usr/bin/python3)"; empty: none
@@ -115,15 +114,15 @@ struct CheckReport {
 inline auto fields_of(CheckReport& report) {
   return std::tie(
       report.rank, report.host, report.address, report.port, report.size, report.layout, report.set_by,
-      report.plan_trouble, report.changed, report.reach, report.reach_trouble, report.target,
-      report.interface, report.round_trip_us, report.clock_skew_us, report.clock_error_us, report.has_exchanged,
-      report.exchange_us, report.exchange_trouble, report.lacks_exchange, report.has_pmix, report.pmix_client,
-      report.pmix_server, report.pmix_trouble, report.nccl_version, report.nccl_path, report.nccl_trouble, report.cuda,
+      report.plan_trouble, report.changed, report.reach, report.reach_trouble, report.target, report.interface,
+      report.round_trip_us, report.clock_skew_us, report.clock_error_us, report.has_exchanged, report.exchange_us,
+      report.exchange_trouble, report.lacks_exchange, report.has_pmix, report.pmix_client, report.pmix_server,
+      report.pmix_trouble, report.nccl_version, report.nccl_path, report.nccl_trouble, report.cuda,
       report.openmp_threads, report.has_gpus, report.is_nvidia, report.may_share_gpus, report.leaves_gpus,
       report.gpus_on_node, report.gpu_list, report.own_gpu, report.open_gpus, report.closed_gpus, report.gpu_hint,
       report.near.cores, report.near.memory, report.near.gpu, report.near.cards, report.near.near, report.near.nearness,
-      report.library, report.sees_plugstack, report.plugin, report.plugin_slurm, report.plugin_trouble, report.slurm,
-      report.python, report.frameworks, report.python_nccl, report.python_nccl_path, report.cpus, report.cpu_count,
+      report.library, report.plugin, report.plugin_slurm, report.plugin_trouble, report.slurm, report.python,
+      report.frameworks, report.python_nccl, report.python_nccl_path, report.cpus, report.cpu_count,
       report.cpus_on_node, report.shm_free, report.locked_memory, report.rdma_devices, report.system);
 }
 

@@ -203,10 +203,9 @@ void add_gpus(CheckReport& report, const OwnPlan& task) {
 }
 
 void add_plugin(CheckReport& report, const LocalPlugin& found) {
-  report.sees_plugstack = !found.plugstack.empty();
   report.plugin = found.version;
   report.plugin_slurm = found.slurm;
-  if (!report.sees_plugstack || !found.version.empty()) return;
+  if (found.plugstack.empty() || !found.version.empty()) return;  // in a container it may not be seen
   report.plugin_trouble =
       found.path.empty() ? cat({"no line of ", found.plugstack, " loads spank_bootstrap.so"}) : found.trouble;
 }

@@ -28,14 +28,10 @@ bool has_too_many_threads(const CheckReport& report) {
 
 constexpr const char* kOneEach = "use a GPU for each rank: srun --gres=gpu:N with N tasks per node";
 
-bool has_nvidia(const CheckFindings& step) {
-  return step.any([](auto& report) { return report.has_gpus && report.is_nvidia; });
-}
-
 // The row of a library that only some ranks have.
 CheckRow partly(const CheckFindings& step, const Variant& version, std::vector<Rank> without) {
   auto text = cat({version.value, " on some ranks, missing on ", counted(without.size(), "rank")});
-  return has_nvidia(step) ? failed(std::move(text), std::move(without)) : warning(std::move(text), std::move(without));
+  return step.any(&CheckReport::is_nvidia) ? failed(std::move(text), std::move(without)) : warning(std::move(text), std::move(without));
 }
 
 bool is_mig(const CheckReport& report) {
@@ -179,7 +175,7 @@ CheckRow nccl_row(const CheckFindings& step) {
 CheckRow driver_row(const CheckFindings& step) {
   const auto drivers = step.variants(&CheckReport::cuda);
   if (drivers.empty()) {
-    if (!has_nvidia(step)) return absent("no driver; no GPU of this step needs one");
+    if (!step.any(&CheckReport::is_nvidia)) return absent("no driver; no GPU of this step needs one");
     return warning("the step has GPUs, but libcuda.so.1 is missing", {},
                    "install the driver on the nodes; in a container use its option for GPUs (--nv, --gpus)");
   }

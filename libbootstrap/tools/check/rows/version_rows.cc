@@ -18,7 +18,7 @@ CheckRow other_versions(const CheckFindings& step) {
                 std::move(ranks), kSamePackage);
 }
 
-bool lacks_plugin(const CheckReport& report) { return report.sees_plugstack && report.plugin.empty(); }
+bool lacks_plugin(const CheckReport& report) { return !report.plugin_trouble.empty(); }
 
 // Why a Slurm does not load a plugin for another one, as the end of a sentence. Empty where it does, or one of them is
 // not known.
