@@ -104,9 +104,13 @@ TEST(CheckSelf, FailsOutsideOfAStep) {
   EXPECT_FALSE(look_at_machine(Environment()).first().host.empty());
 }
 
-TEST(PythonFrameworks, AreReadFromWhatTheScriptPrints) {
+TEST(CheckSelf, ReadsFrameworksAndSlurmsVersionFromWhatProgramsPrint) {
   CheckReport found;
-  add_frameworks(found, "noise\n3.11.2 (/usr/bin/python3)\nmpi4py 3.1.4, torch 2.6.0\n2.21.5\n/venv/libnccl.so.2\n");
+  const auto* const lines =
+      "noise\\n3.11.2 (/usr/bin/python3)\\nmpi4py 3.1.4, torch 2.6.0\\n2.21.5\\n/venv/libnccl.so.2\\n";
+  add_answers(found, {start_program({"printf", lines}), start_program({"echo", "slurm-wlm 22.05.8"})},
+              Deadline::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(found.slurm, "22.05.8");
   EXPECT_EQ(found.python, "3.11.2 (/usr/bin/python3)");
   EXPECT_EQ(found.frameworks, "mpi4py 3.1.4, torch 2.6.0");
   EXPECT_EQ(found.python_nccl, "2.21.5");

@@ -225,18 +225,16 @@ Programs start_programs() {
 
 }  // namespace
 
-void add_frameworks(CheckReport& report, std::string_view text) {
-  const auto lines = split(text, '\n');  // the last one is empty, and others may have printed before
-  if (lines.size() < 5) return;
-  const auto* const begin = &lines[lines.size() - 5];
-  report.python = begin[0];
-  report.frameworks = begin[1];
-  report.python_nccl = begin[2];
-  report.python_nccl_path = begin[3];
-}
-
 void add_answers(CheckReport& report, const Programs& programs, Deadline deadline) {
-  add_frameworks(report, answer_of(programs.front(), deadline));
+  const auto printed = answer_of(programs.front(), deadline);  // by frameworks.py
+  const auto lines = split(printed, '\n');  // the last one is empty, and others may have printed before
+  if (lines.size() >= 5) {
+    const auto* const begin = &lines[lines.size() - 5];
+    report.python = begin[0];
+    report.frameworks = begin[1];
+    report.python_nccl = begin[2];
+    report.python_nccl_path = begin[3];
+  }
   // "slurm-wlm 22.05.8"
   const auto answer = answer_of(programs.back(), deadline);
   const auto version = split(answer, '\n').front();

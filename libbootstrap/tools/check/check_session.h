@@ -41,9 +41,6 @@ inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 // What the programs, if any, have answered by then.
 void add_answers(CheckReport& report, const Programs& programs, Deadline deadline);
 
-// From what frameworks.py prints.
-void add_frameworks(CheckReport& report, std::string_view text);
-
 // Without a step: this machine is the one rank.
 CheckFindings look_at_machine(const Environment& environment);
 
