@@ -9,21 +9,10 @@
 #include "core/util/text.h"
 
 namespace bootstrap {
-namespace {
-
-constexpr std::size_t kMaxVariantsShown = 3;
-
-// `value` in tenths of a unit: "11.7", and "12" without the tenths from 10 on.
-std::string tenths(std::uint64_t value) {
-  if (value >= 100 || value % 10 == 0) return std::to_string((value + 5) / 10);
-  return cat({std::to_string(value / 10), ".", std::to_string(value % 10)});
-}
-
-}  // namespace
 
 std::string describe_variants(const std::vector<Variant>& variants, std::string_view noun) {
   std::string text;
-  const auto shown = std::min(variants.size(), kMaxVariantsShown);
+  const auto shown = std::min<std::size_t>(variants.size(), 3);
   for (std::size_t i = 1; i < shown; ++i) {
     text += cat({variants[i].value, " on ", counted(variants[i].ranks.size(), noun), ", "});
   }
@@ -53,18 +42,6 @@ bool has(const std::vector<std::string>& list, std::string_view item) {
 void append_row(CheckTable& table, std::string_view name, CheckRow row) {
   row.name = name;
   if (!row.text.empty()) table.rows.push_back(std::move(row));
-}
-
-std::string time_text(std::uint64_t microseconds) {
-  if (microseconds >= 1'000'000) return tenths(microseconds / 100'000) + " s";
-  if (microseconds >= 1000) return tenths(microseconds / 100) + " ms";
-  const auto hundredths = std::max<std::uint64_t>(microseconds / 10, 1);
-  return cat({"0.", hundredths < 10 ? "0" : "", std::to_string(hundredths), " ms"});
-}
-
-std::string amount(std::uint64_t bytes) {
-  const auto mebibytes = bytes >> 20;
-  return mebibytes < 10240 ? cat({std::to_string(mebibytes), " MiB"}) : cat({std::to_string(mebibytes >> 10), " GiB"});
 }
 
 std::vector<Rank> missing_ranks(const CheckFindings& findings) {

@@ -113,9 +113,6 @@ inline CheckRow failed(std::string text, std::vector<Rank> ranks = {}, std::stri
 }
 void append_row(CheckTable& table, std::string_view name, CheckRow row);  // none without a text
 
-std::string time_text(std::uint64_t microseconds);  // "0.31 ms", "12 ms", "1.5 s"
-std::string amount(std::uint64_t bytes);            // "8 MiB", "11 GiB"
-
 // Returns the ranks on nodes without the plugin, if other nodes have it.
 std::vector<Rank> ranks_without_plugin(const CheckFindings& step);
 

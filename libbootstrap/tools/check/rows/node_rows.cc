@@ -12,6 +12,12 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
+// "8 MiB", "11 GiB".
+std::string amount(std::uint64_t bytes) {
+  const auto mebibytes = bytes >> 20;
+  return mebibytes < 10240 ? cat({std::to_string(mebibytes), " MiB"}) : cat({std::to_string(mebibytes >> 10), " GiB"});
+}
+
 // NCCL's buffers between ranks of a node and PyTorch's data loaders live there. Docker gives a container 64 MiB in
 // all, which is what NCCL's "failed to extend /dev/shm/nccl-..." comes from.
 constexpr std::uint64_t kSharedMemoryForRank = 64 * kMiB;
@@ -31,7 +37,8 @@ constexpr const char* kOneEach = "use a GPU for each rank: srun --gres=gpu:N wit
 // The row of a library that only some ranks have.
 CheckRow partly(const CheckFindings& step, const Variant& version, std::vector<Rank> without) {
   auto text = cat({version.value, " on some ranks, missing on ", counted(without.size(), "rank")});
-  return step.any(&CheckReport::is_nvidia) ? failed(std::move(text), std::move(without)) : warning(std::move(text), std::move(without));
+  return step.any(&CheckReport::is_nvidia) ? failed(std::move(text), std::move(without))
+                                           : warning(std::move(text), std::move(without));
 }
 
 bool is_mig(const CheckReport& report) {

@@ -12,6 +12,20 @@
 namespace bootstrap {
 namespace {
 
+// `value` in tenths of a unit: "11.7", and "12" without the tenths from 10 on.
+std::string tenths(std::uint64_t value) {
+  if (value >= 100 || value % 10 == 0) return std::to_string((value + 5) / 10);
+  return cat({std::to_string(value / 10), ".", std::to_string(value % 10)});
+}
+
+// "0.31 ms", "12 ms", "1.5 s".
+std::string time_text(std::uint64_t microseconds) {
+  if (microseconds >= 1'000'000) return tenths(microseconds / 100'000) + " s";
+  if (microseconds >= 1000) return tenths(microseconds / 100) + " ms";
+  const auto hundredths = std::max<std::uint64_t>(microseconds / 10, 1);
+  return cat({"0.", hundredths < 10 ? "0" : "", std::to_string(hundredths), " ms"});
+}
+
 std::string_view set_by_text(SetBy set_by) {
   if (set_by == SetBy::kPlugin) return "set by the plugin";
   return set_by == SetBy::kPreload ? "set by the preloaded library" : "not set";
