@@ -44,6 +44,12 @@ void end_process(int /*signal*/) {
   ::_exit(1);
 }
 
+// Longer than any rank may take. The first rank waits twice as long: rank 0 may start at the last moment, and then
+// waits for the others.
+seconds longest_check(seconds timeout) {
+  return 2 * timeout + kTravel + 2 * (kExchange + kExchangeExcess) + 3 * kTravel + seconds(1);
+}
+
 Deadline in(milliseconds time) { return Deadline::clock::now() + time; }
 
 void complain(const CheckSelf& self, std::string_view sentence) {
@@ -145,15 +151,10 @@ bool run_check(CheckSelf self, const CheckSession& session) {
   return judging.wait_until(in(longest_check(session.timeout))) && is_well;
 }
 
-// The first rank waits twice as long: rank 0 may start at the last moment, and then waits for the others.
-seconds longest_check(seconds timeout) {
-  return 2 * timeout + kTravel + 2 * (kExchange + kExchangeExcess) + 3 * kTravel + seconds(1);
-}
-
-void limit_time(const char* command, seconds limit) {
+void limit_time(const char* command, seconds timeout) {
   limited_command = command;
   (void)::signal(SIGALRM, end_process);
-  (void)::alarm(static_cast<unsigned>(limit.count()));
+  (void)::alarm(static_cast<unsigned>(longest_check(timeout).count()));
 }
 
 }  // namespace bootstrap

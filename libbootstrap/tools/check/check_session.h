@@ -54,14 +54,11 @@ struct CheckSession {
 };
 
 // True if all is well; the same on all ranks that rank 0 reaches. A rank that cannot reach rank 0 prints one
-// sentence on standard error. Returns within longest_check(timeout).
+// sentence on standard error.
 bool run_check(CheckSelf self, const CheckSession& session);
 
-// Longer than any rank may take by its deadlines.
-std::chrono::seconds longest_check(std::chrono::seconds timeout);
-
-// Ends the process with one sentence if it lives longer than `limit`, whatever it hangs in, until alarm(0). `command`:
-// "the check"; the text is kept, not copied.
-void limit_time(const char* command, std::chrono::seconds limit);
+// Ends the process with one sentence if it lives longer than a check with this timeout may take by its deadlines,
+// whatever it hangs in, until alarm(0). `command`: "the check"; the text is kept, not copied.
+void limit_time(const char* command, std::chrono::seconds timeout);
 
 }  // namespace bootstrap

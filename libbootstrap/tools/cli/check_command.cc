@@ -58,7 +58,7 @@ std::chrono::seconds timeout_of(const CLI::App& command) {
 }
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
-  limit_time("the check", longest_check(session.timeout));
+  limit_time("the check", session.timeout);
   // The program that follows does not wait for another Python.
   auto self = look_at_self(process_environment(), !session.leaves_exchange);
   if (!self && self.error().code != ErrorCode::kMissing) return complain(self.error().message);
@@ -136,7 +136,7 @@ int check_command(const CLI::App& command) {
     return check_step({.timeout = timeout, .show = show},
                       "slurm-bootstrap check; or check this machine only: slurm-bootstrap check --local");
   }
-  limit_time("the check", longest_check(timeout));
+  limit_time("the check", timeout);
   auto machine = look_at_machine(process_environment());
   machine.plugin.is_expected = !has_flag(command, "--no-plugin");
   return print_table(judge_machine(machine), as_json) ? 0 : kFailed;
@@ -198,7 +198,7 @@ int show_near(const CLI::App& command) {
     return 0;
   }
   self->report.near = *row;
-  limit_time("the table", longest_check(std::chrono::seconds(10)));
+  limit_time("the table", std::chrono::seconds(10));
   return run_check(std::move(*self), {.leaves_exchange = true, .show = print_near_of_ranks}) ? 0 : kFailed;
 }
 
