@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,6 +21,16 @@ bool poll_until(int descriptor, short events, Deadline deadline) {
     if (count > 0) return true;
     if (count < 0 && errno != EINTR) return false;
   }
+}
+
+bool send_all(int socket, std::string_view text, Deadline deadline) {
+  while (!text.empty()) {
+    const auto size = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size > 0) text.remove_prefix(static_cast<std::size_t>(size));
+    const bool is_full = size < 0 && (errno == EAGAIN || errno == EINTR);
+    if (size <= 0 && !(is_full && poll_until(socket, POLLOUT, deadline))) return false;
+  }
+  return true;
 }
 
 int start_thread(pthread_t& thread, void* (*run)(void*), void* argument) {

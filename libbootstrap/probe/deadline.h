@@ -24,6 +24,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 // ready, and a loop of such calls ends nevertheless.
 bool poll_until(int descriptor, short events, Deadline deadline);
 
+// Sends all of it. False at the deadline, or when the other end is gone.
+bool send_all(int socket, std::string_view text, Deadline deadline);
+
 // Sleeps for the full time, also if signals arrive. Inline: the plugin must not contain it.
 inline void sleep_for(std::chrono::nanoseconds time) {
   if (time.count() <= 0) return;

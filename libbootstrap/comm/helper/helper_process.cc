@@ -112,17 +112,6 @@ constexpr std::size_t kStackSize = 32768;
 // For functions that return when the thread-local variables are no longer there.
 #define BOOTSTRAP_BARE __attribute__((no_stack_protector, no_sanitize_thread))
 
-// False at the deadline, or when the other end is gone.
-bool write_all(int socket, std::string_view text, Deadline deadline) {
-  while (!text.empty()) {
-    const auto size = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (size > 0) text.remove_prefix(static_cast<std::size_t>(size));
-    const bool is_full = size < 0 && (errno == EAGAIN || errno == EINTR);
-    if (size <= 0 && !(is_full && poll_until(socket, POLLOUT, deadline))) return false;
-  }
-  return true;
-}
-
 tl::unexpected<Error> no_answer() { return fail(ErrorCode::kUnavailable, "it ended without an answer"); }
 
 // What the other end has sent, up to so many bytes: how many there are.
@@ -144,7 +133,7 @@ bool send_list(int socket, const std::vector<std::string>& strings, Deadline dea
   const std::uint64_t length = list.size();
   auto text = cat({{reinterpret_cast<const char*>(&length), sizeof length}, list});
   wipe(list);
-  const bool is_sent = write_all(socket, text, deadline);
+  const bool is_sent = send_all(socket, text, deadline);
   wipe(text);
   return is_sent;
 }

@@ -133,14 +133,7 @@ std::optional<CheckConnection> try_name(CheckReport& report, const std::string& 
 }  // namespace
 
 bool CheckConnection::send(std::string_view line, Deadline deadline) const {
-  const auto text = cat({line, "\n"});
-  for (auto rest = std::string_view(text); !rest.empty();) {
-    const auto count = ::send(socket.get(), rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count < 0 && errno != EAGAIN && errno != EINTR) return false;
-    if (count < 0 && !poll_until(socket.get(), POLLOUT, deadline)) return false;
-    rest.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-  }
-  return true;
+  return send_all(socket.get(), cat({line, "\n"}), deadline);
 }
 
 bool CheckConnection::read_some() {
