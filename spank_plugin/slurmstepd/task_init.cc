@@ -155,7 +155,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
     own.view = std::move(*view);
   }
   // Only OMP_NUM_THREADS is made of these.
-  if (framework_state(Framework::kOpenmp, planned.facts, planned.settings).is_set) {
+  if (why_not_set(Framework::kOpenmp, planned.facts, planned.settings).empty()) {
     const auto number = [&](std::string_view name) {
       return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
     };

@@ -191,9 +191,9 @@ void append_frameworks(std::string& out, const StepFacts& facts, const Settings&
     const auto framework = static_cast<Framework>(i);
     const auto name = std::string(framework_name(framework));
     const auto text = assignments(task, framework);
-    const auto state = framework_state(framework, facts, settings);
+    const auto why_not = why_not_set(framework, facts, settings);
     if (!text.empty() && framework != kInTable) append_wrapped(rows, name, kFrameworkColumn, text);
-    if (text.empty() && !state.is_set) others.push_back(cat({name, ": ", state.why}));
+    if (text.empty() && !why_not.empty()) others.push_back(cat({name, ": ", why_not}));
   }
   if (!rows.empty()) {
     out += "\n";

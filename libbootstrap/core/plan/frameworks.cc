@@ -151,7 +151,7 @@ constexpr FrameworkVariable kTable[] = {
 };
 
 bool is_set(Framework framework, const StepFacts& facts, const Settings& settings) {
-  return framework_state(framework, facts, settings).is_set;
+  return why_not_set(framework, facts, settings).empty();
 }
 
 // In a smaller range further_port() would return ports that it has returned already: TensorFlow needs one for each task
@@ -321,30 +321,27 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
 
 std::span<const FrameworkVariable> framework_variables() { return kTable; }
 
-FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings) {
+std::string why_not_set(Framework framework, const StepFacts& facts, const Settings& settings) {
   const auto set_up = facts.decision.set_up;
   const auto& set = settings.frameworks.value;
-  if (set_up == SetUp::kTorchrun) {
-    if (framework == Framework::kTorchrun) return {true, "torchrun is the program"};
-    return {false, "torchrun sets up its own ranks"};
-  }
+  if (set_up == SetUp::kTorchrun) return framework == Framework::kTorchrun ? "" : "torchrun sets up its own ranks";
   // By name, and for this step: the site's choice applies to steps that ask.
   const bool applies = set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
   const bool is_asked = applies && set.asks_for(framework);
-  if (!set.is_auto && !is_asked) return {false, cat({"frameworks=", write_frameworks(set)})};
+  if (!set.is_auto && !is_asked) return cat({"frameworks=", write_frameworks(set)});
   if (framework == Framework::kTorchrun && facts.layout.node_count() != facts.layout.size()) {
-    return {false, "torchrun needs one task on each node, and this step has more"};
+    return "torchrun needs one task on each node, and this step has more";
   }
-  if (is_asked) return {true, "asked for"};
+  if (is_asked) return {};
   // auto: variables that no other framework reads, or that can only be right. In an unasked step torchrun's are a case
   // of their own, and programs obey a number of threads (GROMACS ends where its own option differs).
   if (framework == Framework::kTensorflow) {
-    return {false, "programs that find TF_CONFIG train together, also those that were to run alone"};
+    return "programs that find TF_CONFIG train together, also those that were to run alone";
   }
   if (set_up == SetUp::kWorld && (framework == Framework::kTorchrun || framework == Framework::kOpenmp)) {
-    return {false, "only in steps that ask, as with --bootstrap=on"};
+    return "only in steps that ask, as with --bootstrap=on";
   }
-  return {true, "harms no other"};
+  return {};
 }
 
 Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {

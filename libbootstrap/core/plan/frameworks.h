@@ -38,11 +38,7 @@ Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& 
 void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const StepFacts& facts,
                             const Settings& settings, const TaskFacts& task);
 
-// Whether a set is in effect in this step, and why.
-struct FrameworkState {
-  bool is_set = false;
-  std::string why;
-};
-FrameworkState framework_state(Framework framework, const StepFacts& facts, const Settings& settings);
+// Why the variables of a framework are not set in this step; empty: they are.
+std::string why_not_set(Framework framework, const StepFacts& facts, const Settings& settings);
 
 }  // namespace bootstrap
