@@ -36,9 +36,9 @@ Activation set_up(SetUp what, Asked asked, std::string reason) {
   return activation;
 }
 
-// A job asked for all its steps, and this one is better left alone. The user may have meant it, and reads a warning.
+// The job asked for all its steps, but this one is better left alone. srun warns, since the user may want it set up.
 Activation leave_alone(const UserChoice& choice, std::string_view reason,
-                       std::string_view hint = "use --bootstrap=on on the line of srun to set it up all the same") {
+                       std::string_view hint = "use --bootstrap=on on the line of srun to set it up anyway") {
   return not_set_up(cat({reason, ", although ", choice.origin, " asks for it"}), hint, true);
 }
 
@@ -48,7 +48,7 @@ Activation torchrun(Asked asked) {
   return set_up(SetUp::kTorchrun, asked, "torchrun is the program, with one task on each node");
 }
 
-// torchrun starts a process for each GPU: several of them on a node share its GPUs.
+// torchrun starts a process for each GPU, so several torchruns on a node share its GPUs.
 bool is_repeated_torchrun(const SrunFacts& step) {
   return step.program.kind == ProgramKind::kTorchrun && step.tasks > step.nodes;
 }
@@ -68,15 +68,15 @@ std::string_view torchrun_hint(const SrunFacts& step) {
 
 bool is_launcher(const Program& program) { return program.kind == ProgramKind::kLauncher; }
 
-// Most launchers hang, or start their ranks twice, where the plugin sets the ranks of their tasks: to ask is no help.
-// torchrun without the options about its nodes is one that the plugin knows.
+// Most launchers hang, or start their ranks twice, if the plugin sets the ranks of their tasks, so their hint never
+// says --bootstrap=on. torchrun's does: the plugin can set it up without its options about nodes.
 std::string launcher_hint(const SrunFacts& step) {
   const auto& program = step.program;
   if (program.name != "torchrun" || program.remedy.empty()) return program.remedy;
   return cat({program.remedy, ", and use --bootstrap=on", step.tasks > step.nodes ? " and --ntasks-per-node=1" : ""});
 }
 
-// Of a step that is not set up for a reason that its program has no part in.
+// The hint for a step that is not set up for a reason other than its program.
 std::string hint_to_ask(const SrunFacts& step) {
   if (is_launcher(step.program)) return launcher_hint(step);
   if (step.program.kind == ProgramKind::kTorchrun && !is_torchrun_shape(step)) return std::string(torchrun_hint(step));
@@ -98,7 +98,7 @@ Activation asked_for(const UserChoice& choice) {
   return set_up(SetUp::kAllSettings, choice.asked, cat({choice.origin, " asks for it"}));
 }
 
-// A step that asks for itself is refused where tasks would share GPUs. One of a job that asked is left alone.
+// If tasks would share GPUs, a step that asks on its own line is refused, and a step of a job that asked is left alone.
 Activation decide_weakly(const UserChoice& choice, const Settings& settings, const SrunFacts& step,
                          const SlurmctldAnswers& answers) {
   const auto gpus = read_gpu_request(answers.request, step.nodes).per_node;
@@ -111,7 +111,7 @@ Activation decide_weakly(const UserChoice& choice, const Settings& settings, con
   return asked_for(choice);
 }
 
-// `when=gpu` and `always` take more than worlds.
+// when=gpu and when=always also set up steps that are no world.
 bool takes_any_shape(const Settings& settings) {
   return settings.when.value == When::kGpu || settings.when.value == When::kAlways;
 }
@@ -140,7 +140,7 @@ Activation other_partition(const SrunFacts& step) {
   return not_set_up("its partition is not in partitions= of plugstack.conf", hint_to_ask(step));
 }
 
-// An --exclusive job has the GPUs of its nodes without asking, which its steps have not.
+// An --exclusive job gets the GPUs of its nodes without a request. Its steps do not.
 Activation lacks_request(const GpuRequest& gpus, const SrunFacts& step) {
   if (gpus.has_gpus || step.gpus_of_job == 0) {
     return not_set_up(gpus.reason, gpus.hint.empty() ? hint_to_ask(step) : std::string(gpus.hint));
@@ -150,7 +150,7 @@ Activation lacks_request(const GpuRequest& gpus, const SrunFacts& step) {
       cat({"use --gpus-per-node=", std::to_string(step.gpus_of_job), ", or --bootstrap=on for CPUs alone"}));
 }
 
-// The tasks of this step that are not one for each GPU of their node.
+// Returns why the step does not have one task for each GPU of its nodes; nullopt: it has.
 std::optional<Activation> decide_gpus(const GpuRequest& gpus, const SrunFacts& step, const SlurmctldAnswers& answers) {
   if (!gpus.per_node) return lacks_request(gpus, step);
   const auto& tasks = answers.tasks_per_node;
@@ -193,7 +193,7 @@ Activation decide_unasked(const Settings& settings, const SrunFacts& step, const
   return set_up(SetUp::kWorld, Asked::kUnasked, cat({"a GPU for each task, and ", step.program.reason}));
 }
 
-// Reports what `world` would do, and does nothing.
+// For when=observe: reports what when=world would do, and sets up nothing.
 Activation observed(Activation activation) {
   activation.decision.reason = cat({"when=observe; when=world would say: ", activation.line()});
   activation.decision.set_up = SetUp::kNothing;
@@ -203,15 +203,15 @@ Activation observed(Activation activation) {
   return activation;
 }
 
-// The first and the last state of a roll-out: some hosts have no plugin, and would start their tasks without ranks. A
-// step that asks is not refused, since only the nodes that have the plugin would end their tasks.
+// when=never is for the start and the end of a roll-out: some hosts have no plugin, and would start their tasks without
+// ranks. A step that asks is not refused, since only the nodes that have the plugin would end their tasks.
 Activation decide_never(const UserChoice& choice) {
-  constexpr std::string_view kSiteSetsNever = "the site sets when=never, as at the begin and the end of a roll-out";
+  constexpr std::string_view kSiteSetsNever = "the site sets when=never, as at the start and the end of a roll-out";
   if (choice.asked == Asked::kUnasked) return not_set_up(std::string(kSiteSetsNever));
   return leave_alone(choice, kSiteSetsNever, "ask your administrator when that ends, and start the step again then");
 }
 
-// `when` is about unasked steps in the partitions of the site.
+// The rules of the site, which apply only to unasked steps.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
   if (step.is_submitit) return not_set_up("submitit sets its own ranks", kAskForIt);
   if (settings.when.value == When::kAsked)
@@ -226,7 +226,7 @@ std::optional<Activation> decide_site(const Settings& settings, const SrunFacts&
 bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step) {
   if (choice.is_off || settings.when.value == When::kNever) return false;
   if (choice.asked != Asked::kUnasked) return true;
-  if (step.is_explained) return true;  // what helps depends on the program
+  if (step.is_explained) return true;  // the hint depends on the program
   const bool can_be_set_up = step.tasks > 1 || takes_any_shape(settings);
   return !decide_site(settings, step) && !step.has_terminal && can_be_set_up;
 }
@@ -241,8 +241,8 @@ std::optional<Activation> decide_without_calls(const UserChoice& choice, const S
   }
   if (choice.is_off) return not_set_up(cat({choice.origin, " switches it off"}));
   if (settings.when.value == When::kNever) return decide_never(choice);
-  // srun hands its decision to the components of a step through their environments. A user's --export keeps it from all
-  // but the first, which would wait for the others.
+  // srun hands its decision to the components of a step through their environments. With a user's --export only the
+  // first component gets the decision, and its ranks would wait for the others.
   if (choice.asked != Asked::kUnasked && step.has_components && step.has_own_export) {
     return refuse_or_leave_alone(
         choice, "the step has several components, and --export keeps the decision of srun from all but the first",

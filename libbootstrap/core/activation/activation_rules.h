@@ -14,8 +14,8 @@
 
 namespace bootstrap {
 
-// A step's request for GPUs, as slurmctld keeps it; the job's request is copied into a step that has none. Slurm writes
-// "gres:gpu:2" up to 23.02 and "gres/gpu:2" since 23.11.
+// A step's request for GPUs, as slurmctld keeps it. slurmctld copies the job's request into a step that has none. Slurm
+// writes "gres:gpu:2" up to 23.02 and "gres/gpu:2" since 23.11.
 struct TresRequest {
   std::string per_node = {};
   std::string per_step = {};
@@ -28,14 +28,14 @@ struct TresRequest {
 };
 
 struct GpuRequest {
-  // GPUs of each node of the step. Nothing: the request has no number for each node; `reason` explains.
+  // GPUs of each node of the step. nullopt: the request has no number for each node; `reason` explains.
   std::optional<std::uint32_t> per_node;
   bool has_gpus = false;  // the step asked for GPUs, or parts of GPUs, in any way
-  std::string reason;     // why the tasks of a node cannot have one GPU each; short, for people; empty: they may
-  std::string_view hint;  // the request that would let them, for people; empty: none would
+  std::string reason;     // why the tasks of a node cannot have one GPU each; short, for people; empty: they can
+  std::string_view hint;  // the request that gives each task one, for people; empty: there is none
 };
 
-// True if only the record of the job has the GPUs of each node: a number for the whole step does not give them.
+// True if only the job's record has the number of GPUs of each node, because the step's own is for all nodes together.
 bool needs_job_nodes(const TresRequest& request, std::uint32_t nodes);
 
 // `nodes`: of the step. A number of GPUs for the whole step gives a number for each node only on one node, or if the
@@ -48,9 +48,9 @@ struct SrunFacts {
   std::uint32_t nodes = 1;
   bool has_terminal = false;                       // --pty
   bool has_components = false;                     // a heterogeneous step
-  bool has_own_export = false;                     // --export without what srun has to hand over
+  bool has_own_export = false;                     // an --export that drops the variables of srun's decision
   bool is_verbose = false;                         // srun -v
-  bool is_explained = false;                       // the reason is shown or logged somewhere
+  bool is_explained = false;                       // the reason is printed or logged
   bool is_submitit = false;                        // submitit starts it
   std::string partition;                           // empty: not known
   std::uint32_t gpus_of_job = 0;                   // on the node of its batch script; 0: none, or not known
@@ -74,18 +74,18 @@ struct Activation {
   std::string line() const;    // "NOT SET UP: bash is a shell: ..." or "SET UP: ..."
 };
 
-// What the user asked for: srun's line wins over the job's option, and that over SLURM_BOOTSTRAP.
+// What the user asked for: srun's line wins over the job's option, and the job's option over SLURM_BOOTSTRAP.
 struct UserChoice {
   Asked asked = Asked::kUnasked;
   bool is_off = false;
-  std::string wrong = {};  // why SLURM_BOOTSTRAP=0 is not valid, which counts as off; else empty
+  std::string wrong = {};  // why SLURM_BOOTSTRAP has a wrong value, such as 0, which counts as off; else empty
   std::string origin;      // "--bootstrap=off", for people
 };
 
-// False where no rule looks at `step.program`.
+// False if no rule looks at `step.program`.
 bool needs_program(const UserChoice& choice, const Settings& settings, const SrunFacts& step);
 
-// Applies the rules that need no call of slurmctld. Nothing: slurmctld's answers decide.
+// Applies the rules that need no call of slurmctld. Returns nullopt if slurmctld's answers decide.
 std::optional<Activation> decide_without_calls(const UserChoice& choice, const Settings& settings,
                                                const SrunFacts& step);
 
@@ -93,21 +93,21 @@ std::optional<Activation> decide_without_calls(const UserChoice& choice, const S
 Activation decide_activation(const UserChoice& choice, const Settings& settings, const SrunFacts& step,
                              const SlurmctldAnswers& answers);
 
-// A step that cannot be set up: one that asks for itself is refused, and one of a job that asked is left alone.
+// For a step that cannot be set up: it is refused if it asks on its own line, and left alone if its job asked.
 Activation refuse_or_leave_alone(const UserChoice& choice, const std::string& why, std::string_view hint);
 
 // The line for a world, or a torchrun, that the user did not ask for: its size, its nodes, and how to switch it off.
 // `hosts` is Slurm's list.
 std::string announcement(const Decision& decision, std::uint32_t tasks, std::string_view hosts, std::string_view first);
 
-// What the program makes of the variables of a step that is set up, where its user may not expect that. One sentence
-// each.
+// One sentence for each thing that the program does with the variables of a step that is set up, and that the user may
+// not expect.
 std::vector<std::string> program_warnings(const Decision& decision, const SrunFacts& step);
 
-// slurmctld did not answer in time.
+// Decides if slurmctld did not answer in time.
 Activation decide_without_answers(const UserChoice& choice, const std::string& why);
 
-// No address of rank 0 is known.
+// Decides if no address of rank 0 is known.
 Activation decide_without_address(const UserChoice& choice, const std::string& why);
 
 }  // namespace bootstrap

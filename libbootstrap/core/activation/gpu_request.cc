@@ -1,4 +1,4 @@
-// How many GPUs each node of a step has, by what was asked of Slurm.
+// How many GPUs each node of a step has, from the request to Slurm.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation/activation_rules.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMostGpus = 65536;
 
-// "gres:gpu:a100:2", "gres/gpu:2" and "gres/gpu=2" without what stands before the name of the resource.
+// "gres:gpu:a100:2", "gres/gpu:2" and "gres/gpu=2" without the "gres" in front.
 std::string_view resource_of(std::string_view item) {
   if (item.starts_with("gres:") || item.starts_with("gres/")) item.remove_prefix(5);
   return item;
@@ -30,7 +30,7 @@ bool list_has(std::string_view list, std::string_view resource) {
   return std::any_of(items.begin(), items.end(), [&](std::string_view item) { return is_of(item, resource); });
 }
 
-// "1g.5gb", "a100_3g.20gb": how NVML, and with it Slurm, names the kinds of MIG instances.
+// Slurm uses NVML's names for kinds of MIG instances: "1g.5gb", "a100_3g.20gb".
 bool is_mig_kind(std::string_view kind) {
   for (std::size_t at = kind.find("g."); at != std::string_view::npos; at = kind.find("g.", at + 1)) {
     const auto rest = kind.substr(at + 2);
@@ -45,8 +45,8 @@ bool is_mig_kind(std::string_view kind) {
 
 using Counts = std::map<std::string, std::uint64_t>;  // of each kind; "" stands for GPUs of any kind
 
-// Nothing where a part of the list cannot be read. srun appends its own --gres to the job's: "gres/gpu:2,gres/gpu:2" is
-// one request, and the last one counts.
+// Returns nullopt if a part of the list cannot be read. srun appends its own --gres to the job's:
+// "gres/gpu:2,gres/gpu:2" is one request, and the last one counts.
 std::optional<Counts> count_gpus(std::string_view list) {
   Counts counts;
   for (const auto item : split(list, ',')) {
@@ -93,7 +93,7 @@ std::string without_indexes(std::string_view detail) {
   return text;
 }
 
-// The list of each node in a step that has all of its job's nodes and GPUs.
+// The GPUs of each node in a step that has all nodes and GPUs of its job.
 Result<std::string> share_of_job(const TresRequest& request, std::uint32_t nodes) {
   constexpr auto kUnknown = "--gpus=N does not say how many GPUs each node gets";
   if (request.job_nodes.size() != nodes) return fail(ErrorCode::kMissing, kUnknown);

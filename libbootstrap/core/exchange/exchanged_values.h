@@ -38,7 +38,7 @@ std::optional<TaggedValue> decode_tagged_value(std::string_view text);
 // "'barrier' as its call number 4".
 std::string describe(const CallTag& tag);
 
-// `rank` is in another round than this one, or refuses it.
+// The error if `rank` makes another call than this rank, or refuses the call.
 Error disagreement(const Layout& layout, Rank rank, const CallTag& others, const CallTag& own);
 
 inline constexpr std::size_t kMaxPmiValue = 1024;  // PMI_MAX_VAL_LEN of Slurm, with the terminating NUL
@@ -46,7 +46,7 @@ inline constexpr std::size_t kMaxPmiValue = 1024;  // PMI_MAX_VAL_LEN of Slurm, 
 // In hexadecimal digits; the first piece begins with the number of pieces: "2:68656c...". Never empty.
 std::vector<std::string> to_pmi_pieces(std::string_view bytes);
 
-// How many pieces there are, by the first one.
+// Reads the number of pieces from the first one.
 std::optional<std::size_t> count_pmi_pieces(std::string_view first);
 
 std::optional<std::string> from_pmi_pieces(const std::vector<std::string>& pieces);

@@ -11,7 +11,7 @@
 namespace bootstrap {
 namespace {
 
-// In the form of a setting that no version knows: each reads over it.
+// In the form of a setting that no version knows, so every version skips it.
 constexpr std::string_view kItem = "site:slurm=";
 
 // libslurm.so.38 is 22.05's, and each release has the next number, as each has a protocol of its own.

@@ -7,7 +7,7 @@
 
 namespace bootstrap {
 
-// The Slurm of a step, from slurmstepd to its tasks, as an item of SLURM_BOOTSTRAP_SETTINGS.
+// The Slurm of a step. slurmstepd passes it to the tasks as an item of SLURM_BOOTSTRAP_SETTINGS.
 struct SlurmOfStep {
   std::string version;  // "26.05.5"; empty: not known
   std::string folder;   // of its libpmi, if it is installed; empty: not known
@@ -15,7 +15,7 @@ struct SlurmOfStep {
 std::string write_slurm(const SlurmOfStep& slurm);
 SlurmOfStep read_slurm(std::string_view settings);
 
-// "Slurm 22.05" of what slurm_api_version() returns in a libslurm. Empty: not known.
+// Returns "Slurm 22.05" for what slurm_api_version() of a libslurm returns. Empty: not known.
 std::string slurm_of_api(long api_version);
 
 // Why srun of this Slurm does not answer a libpmi; empty: it does, or that is not known.

@@ -14,7 +14,7 @@ std::string_view advice(const StepId& id) {
   return id.launcher == Launcher::kMpirun ? "start the program with mpirun" : "start the program with srun --mpi=pmix";
 }
 
-// Slurm's plugin names it after the job and the step; in a heterogeneous job after the first component's job.
+// Slurm's plugin names the namespace after job and step; in a heterogeneous job after the first component's job.
 std::string expected(const StepId& id) {
   return id.launcher == Launcher::kMpirun ? to_string(id) : cat({"slurm.pmix.", to_string(id)});
 }
@@ -61,8 +61,8 @@ Result<PmixServer> check_pmix_environment(const Environment& environment, const 
                 cat({"PMIX_RANK is ", quote(pmix_rank), ", but ", from_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID",
                      " is ", std::to_string(rank), ": one of them was changed; ", advice(id)}));
   }
-  // slurmstepd sets the variable in all tasks from some release after 22.05 on, whatever --export is. With a release
-  // that has the repair and not the variable, the nodes meet once without need.
+  // slurmstepd sets the variable in all tasks from some release after 22.05 on, whatever --export is. On a release with
+  // the repair but without the variable, the nodes wait once for each other without need.
   return PmixServer{.name_space = std::string(*name_space),
                     .port = port_of_server(*address).value_or(0),
                     .from_mpirun = from_mpirun,

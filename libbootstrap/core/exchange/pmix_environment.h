@@ -1,4 +1,4 @@
-// Whether the PMIx variables in an environment are those of this rank, before a server is asked anything.
+// Checks that the PMIx variables in an environment are those of this rank, before a call to the server.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,11 +25,11 @@ struct PmixServer {
   std::string name_space;  // "slurm.pmix.12.0", or "795672577" of mpirun
   std::uint16_t port = 0;  // TCP port of the server on this node; 0 when the address has none
   bool from_mpirun = false;
-  bool loses_early_messages = false;  // in doubt it does
+  bool loses_early_messages = false;  // true if in doubt
 };
 
-// PMIX_* are inherited by whatever a rank starts, and may be of an outer step or of another launcher. kMissing when
-// this step has no PMIx, also where the variables are another step's; kDisagreement when they are not this rank's.
+// All that a rank starts inherits PMIX_*, so they may be of an outer step or of another launcher. kMissing: this step
+// has no PMIx, or the variables are another step's. kDisagreement: they are not this rank's.
 Result<PmixServer> check_pmix_environment(const Environment& environment, const StepId& id, Rank rank);
 
 // "pmix-server.17549;tcp4://127.0.0.1:46173" is 46173.

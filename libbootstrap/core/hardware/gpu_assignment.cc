@@ -24,7 +24,7 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;
 
-// Where the search begins, and where a GPU stays if nothing is gained: position p has the GPU that this names.
+// The order with which the search begins, and which stays if nothing is gained.
 Order preferred_order(std::size_t tasks, const Order& neighbours) {
   const auto gpus = neighbours.size();
   Order order(gpus);
@@ -39,8 +39,8 @@ Order preferred_order(std::size_t tasks, const Order& neighbours) {
 
 using Cost = std::pair<std::int64_t, std::int64_t>;
 
-// What two positions add to the cost of an order: the distances of the tasks that use them, and then how far apart
-// their groups stand among the neighbours; `place` is that of each GPU among them.
+// What two positions add to the cost of an order: first the distances of the tasks that use them, then how far apart
+// the GPUs of a group are in `neighbours`. `place`: of each GPU in `neighbours`.
 Cost cost_of(const Order& order, std::array<std::size_t, 2> positions, const Distances& distances, const Order& place) {
   const auto tasks = distances.size();
   const auto gpus = order.size();
@@ -60,7 +60,7 @@ Cost cost_of(const Order& order, std::array<std::size_t, 2> positions, const Dis
   return cost;
 }
 
-// Exchanges the two GPUs with which the order gains most. False: it gains with none.
+// Exchanges the two GPUs with which the order gains most. Returns false if no exchange gains.
 bool exchange_best(Order& order, const Distances& distances, const Order& place) {
   Cost best;
   std::array<std::size_t, 2> pair{};
@@ -87,15 +87,15 @@ std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::ve
   Order place(gpus);
   for (std::uint32_t at = 0; at < gpus; ++at) place[neighbours[at]] = at;
   auto order = preferred_order(tasks, neighbours);
-  // As a rule, each GPU moves once or never; the limits are for slurmstepd, which must not wait. Only a list that a
-  // user wrote is longer.
+  // As a rule, each GPU moves at most once. The limits are for slurmstepd, which must not wait. Only a list that a user
+  // wrote has more GPUs.
   constexpr std::size_t kMostSearched = 64;
   for (std::size_t round = 0; gpus <= kMostSearched && round < gpus && exchange_best(order, distances, place);) ++round;
   for (std::uint32_t task = 0; task < tasks && tasks < gpus; ++task) {
     const auto positions = positions_of(task, tasks, gpus);
     Order group;
     for (const auto position : positions) group.push_back(order[position]);
-    // Within a group all orders cost the same: the nearest first, then as the neighbours stand.
+    // Within a group all orders cost the same: the nearest first, then in the order of `neighbours`.
     std::sort(group.begin(), group.end(), [&](std::uint32_t one, std::uint32_t other) {
       return std::pair(distances[task][one], place[one]) < std::pair(distances[task][other], place[other]);
     });

@@ -15,8 +15,8 @@ inline constexpr std::uint32_t kSameNode = 10;       // all have another L3 in t
 inline constexpr std::uint32_t kSamePackage = 1000;  // all are elsewhere in its package
 inline constexpr std::uint32_t kFar = 2000;          // all are in other packages, or the GPU's place is not known
 
-// How far the cores of a task are from a GPU, in between for a task on several kinds of cores. A task whose cores are
-// not known is as near to every GPU.
+// How far the cores of a task are from a GPU: the mean over its cores. A task whose cores are not known is near every
+// GPU.
 std::uint32_t distance(const CpuSet& task, const Gpu& gpu);
 
 // By task, then by GPU.
@@ -27,15 +27,15 @@ using Distances = std::vector<std::vector<std::uint32_t>>;
 //   tasks == GPUs   each task has the one at its own place
 //   tasks <  GPUs   task t has t, t + tasks, t + 2 * tasks ...: equal groups; GPUs left over stand at the end
 //   tasks >  GPUs   (shared) task t uses t modulo GPUs
-// so that set_device(LOCAL_RANK) is right wherever there is a GPU for each task.
+// So set_device(LOCAL_RANK) is right if there is a GPU for each task.
 //
-// Up to 64 GPUs, no exchange of two GPUs makes the sum of the distances of all pairs of a task and a GPU of its own
-// smaller. With no more tasks than GPUs, and tasks that are each bound within one NUMA node, it is the least sum there
-// is. Among equal sums the groups of tasks with several GPUs are of such as stand near to each other in `neighbours`,
-// which names all GPUs. Where nothing is gained, Slurm's order stays. The same input gives the same order everywhere.
+// The sum of the distances between each task and its own GPUs is small: up to 64 GPUs, no exchange of two GPUs makes it
+// smaller. It is the least sum if there are no more tasks than GPUs and each task is bound within one NUMA node. Among
+// equal sums, a task's group has GPUs that are close in `neighbours`, which names all GPUs. If nothing is gained,
+// Slurm's order stays. The same input gives the same order everywhere.
 std::vector<std::uint32_t> assign_gpus(const Distances& distances, const std::vector<std::uint32_t>& neighbours);
 
-// Indices of `gpus`, those of one package and NUMA node side by side, else in the order given.
+// Indices of `gpus`: those of one package and NUMA node side by side, else in the order given.
 std::vector<std::uint32_t> by_locality(const std::vector<Gpu>& gpus);
 
 // Positions of the list that belong to `task`; the first one is its own, the others are its group.

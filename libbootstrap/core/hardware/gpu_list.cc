@@ -24,7 +24,7 @@ bool is_entry(std::string_view entry) {
 
 bool is_index(std::string_view entry) { return parse_unsigned(entry, kMaxGpus - 1).has_value(); }
 
-// Nothing unless each entry is valid, all are of the same kind, and none occurs twice.
+// Returns nullopt unless each entry is valid and none occurs twice.
 std::optional<std::vector<std::string>> read_entries(std::string_view text) {
   std::vector<std::string> entries;
   for (const auto entry : split(text, ',')) {
@@ -47,7 +47,7 @@ std::vector<std::uint32_t> read_ids(const Environment& environment, const std::v
   }
   std::vector<std::uint32_t> values;
   for (std::uint32_t i = 0; i < entries.size(); ++i) {
-    // UUIDs are in the order of SLURM_STEP_GPUS unless they were reordered; a UUID names its GPU then.
+    // UUIDs are in the order of SLURM_STEP_GPUS, or were reordered; then find_gpus() goes by the UUID.
     values.push_back(parse_unsigned<std::uint32_t>(entries[i], kMaxGpus - 1).value_or(i));
   }
   const bool is_of_node = is_index(entries.front()) && std::all_of(values.begin(), values.end(), [&](auto value) {
@@ -157,7 +157,7 @@ std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node)
 }
 
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry) {
-  if (list.has_mig) return {};  // opened through files of its own
+  if (list.has_mig) return {};  // MIG instances have files of their own
   if (!gpu.device.empty()) return gpu.device;
   // Without a driver's answer: NVIDIA's device nodes are numbered in this order on all but a few machines, and a
   // guessed file that does not exist has no effect.

@@ -34,7 +34,7 @@ struct Gpu {
 
 std::vector<Gpu> gpus_of(const std::vector<Gpu>& gpus, GpuVendor vendor);
 
-// "00000000:1B:00.0", as NVIDIA's tools write it, as "0000:1b:00.0"; nothing when it is no address.
+// "00000000:1B:00.0", as NVIDIA's tools write it, as "0000:1b:00.0"; nullopt: no address.
 std::optional<std::string> normal_pci(std::string_view address);
 
 // How a vendor's runtime reads the list that Slurm sets for it.
@@ -45,9 +45,9 @@ struct GpuListKind {
   bool is_ordered;                  // the runtime numbers the devices as the list does; else the list is only a set
 };
 
-// In the order in which they are looked for: Slurm without AutoDetect= and Flags= sets all of them. On a node of
-// another vendor than NVIDIA they all have the same meaning then, and HIP reads CUDA_VISIBLE_DEVICES on top of its own
-// list, so that exactly one of them may be put into another order.
+// In the order of the search. Without AutoDetect= and Flags= Slurm sets all of them. On a node of another vendor than
+// NVIDIA all of them then mean the same, and HIP reads CUDA_VISIBLE_DEVICES on top of its own list, so only one of them
+// may be reordered.
 inline constexpr std::array<GpuListKind, 3> kGpuListKinds{{
     {GpuVendor::kNvidia, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", true},
     {GpuVendor::kAmd, "ROCR_VISIBLE_DEVICES", "", true},
@@ -69,29 +69,29 @@ struct GpuList {
 inline constexpr std::array<std::string_view, 5> kSlurmGpuVariables{
     "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"};
 
-// AMD's GPUs, of which the user shows HIP others than all in Slurm's order: HIP_VISIBLE_DEVICES counts from 0 in what
-// ROCR_VISIBLE_DEVICES leaves, and ends at a number that is too large (rocclr/device/rocm/rocdevice.cpp of ROCm).
+// True if the user's HIP_VISIBLE_DEVICES gives HIP other GPUs of AMD than all of them in Slurm's order. It counts from
+// 0 in what ROCR_VISIBLE_DEVICES leaves, and ends at a number that is too large (rocclr/device/rocm/rocdevice.cpp of
+// ROCm).
 bool has_users_hip_list(const Environment& environment);
 
-// Nothing when the environment does not list the GPUs: none were given, Slurm does not know their files, or the user
-// has chosen among them (has_users_hip_list).
+// Returns nullopt if the environment does not list the GPUs: the step has none, Slurm does not know their files, or the
+// user has chosen among them (has_users_hip_list).
 std::optional<GpuList> read_gpu_list(const Environment& environment);
 
-// The same where another launcher than Slurm started the ranks: the list alone counts.
+// The same if another launcher than Slurm started the ranks: the list alone counts.
 std::optional<GpuList> read_visible_gpus(const Environment& environment);
 
 // "0,1,2" for three: without a list each process sees all NVIDIA GPUs of its node.
 GpuList all_gpus(std::size_t count);
 
-// Of an entry of the list. MIG instances carry the UUID of their GPU in the form up to driver 470:
+// The UUID in an entry of the list. Up to driver 470 the name of a MIG instance has the UUID of its GPU:
 // "MIG-GPU-<uuid>/<instance>/<instance>".
 std::string_view gpu_uuid(std::string_view entry);
 
-// For each entry the GPU of the node that it means, of those in PCI order; a GPU without a place where that is not
-// known.
+// For each entry the GPU of the node that it means. `of_node` is in PCI order. A GPU that is not known has no place.
 std::vector<Gpu> find_gpus(const GpuList& list, const std::vector<Gpu>& of_node);
 
-// The file that a process opens to use a GPU of this list; empty when not known.
+// The file that a process opens to use a GPU of this list; empty: not known.
 std::string device_of(const GpuList& list, const Gpu& gpu, std::size_t entry);
 
 }  // namespace bootstrap

@@ -1,4 +1,4 @@
-// The cores near its GPUs for each task of a node, and how near the cores are that a task has.
+// For each task of a node, the cores near its GPUs, and how near the cores are that it has.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/near_cores.h"
 
@@ -20,7 +20,7 @@ CpuSet packages_of(const CpuSet& place, const std::vector<CpuSet>& packages) {
   return around;
 }
 
-// By place, as in the request, within what is allowed.
+// The allowed CPUs of each place of the request.
 using Near = std::vector<CpuSet>;
 
 std::vector<NearCores> share(const NearRequest& request, const Near& near, const std::vector<CpuSet>& packages) {
@@ -47,7 +47,7 @@ std::vector<NearCores> divide(const NearRequest& request, const Near& near, cons
     free.erase(core);
     return true;
   };
-  // Places that overlap follow each other in this order, as far as they are ranges of cores.
+  // In this order places that overlap follow each other, as far as they are ranges of cores.
   std::vector<std::size_t> order(near.size());
   std::iota(order.begin(), order.end(), 0U);
   const auto key = [&](std::size_t at) {

@@ -1,4 +1,4 @@
-// The cores near its GPUs for each task of a node, and how near the cores are that a task has.
+// For each task of a node, the cores near its GPUs, and how near the cores are that it has.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ struct NearRequest {
 
 struct NearCores {
   CpuSet cpus;             // empty: the step has none near
-  bool is_filled = false;  // too few are near, so that others are among them, first of the same package
+  bool is_filled = false;  // too few are near, so `cpus` has others, too, first those of the same package
 };
 
 // Places share all cores that are near to them. With `is_exclusive` each core belongs to one place: places that overlap
@@ -33,14 +33,14 @@ std::vector<NearCores> find_near_cores(const NearRequest& request, const std::ve
 // The CPUs with the GPU's L3 cache, else those of its NUMA node, of all GPUs together.
 CpuSet place_of(const std::vector<Gpu>& gpus);
 
-// For each of `tasks` tasks the GPUs that are its own: groups of neighbours, or one of them in turn.
+// For each of `tasks` tasks the GPUs that are its own: groups of neighbours, or with more tasks one GPU in turn.
 std::vector<std::vector<Gpu>> groups_of_gpus(const std::vector<Gpu>& gpus, std::size_t tasks);
 
 // From near to far.
 enum class Nearness : std::uint8_t { kL3, kNumaNode, kPackage, kAcross, kUnknown, kLast = kUnknown };
 
-// Of the farthest of these cores. With several GPUs a core is near if it is near one of them. kUnknown: no place is
-// known, or there are no cores.
+// How near the farthest of these cores is. With several GPUs a core is near if it is near one of them. kUnknown: no
+// place is known, or there are no cores.
 Nearness nearness_of(const CpuSet& cores, const std::vector<Gpu>& gpus);
 
 // How one rank is placed, for people.
@@ -48,7 +48,7 @@ struct NearRow {
   std::string cores = {};
   std::string memory = {};  // the NUMA nodes of these cores
   std::string gpu = {};     // PCI addresses of its own
-  std::string cards = {};   // for the network, the nearest to the GPU
+  std::string cards = {};   // network cards, the nearest to the GPU
   std::string near = {};    // the cores that `near` binds it to; empty: the step has none near the GPU
   Nearness nearness = Nearness::kUnknown;
 
@@ -58,7 +58,7 @@ inline auto fields_of(NearRow& row) {
   return std::tie(row.cores, row.memory, row.gpu, row.cards, row.near, row.nearness);
 }
 
-// The farthest first, then in the order given; `names` are those of the ranks. Last, what to do.
+// A table, the farthest ranks first, then in the order given. `names`: of the ranks. Its last lines say what to do.
 std::string near_table(const std::vector<NearRow>& rows, const std::vector<std::string>& names);
 
 }  // namespace bootstrap

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint32_t kRouteUp = 0x1;        // RTF_UP of linux/route.h
 constexpr std::uint32_t kGateway = 0x2;        // RTF_GATEWAY
 constexpr std::uint32_t kRouteReject = 0x200;  // RTF_REJECT
-constexpr std::size_t kMaxRoutes = 4096;       // a router's full table is no compute node's
+constexpr std::size_t kMaxRoutes = 4096;       // more than a compute node has; a router may have more
 constexpr std::size_t kMaxInterfaceName = 15;  // IFNAMSIZ - 1
 
 std::vector<std::string_view> words(std::string_view line) {
@@ -77,7 +77,7 @@ std::optional<Route> parse_ipv6_line(const std::vector<std::string_view>& fields
   return Route{std::string(fields[9]), {*to, static_cast<std::uint8_t>(*length)}, *metric, (*flags & kGateway) == 0};
 }
 
-// "eth0, ib0": what there is, for messages.
+// "eth0, ib0": the node's interfaces, for messages.
 std::string interfaces_of(const std::vector<Route>& routes) {
   std::vector<std::string_view> names;
   for (const auto& route : routes) {
@@ -155,7 +155,7 @@ std::optional<std::string> interface_in(const std::vector<Route>& routes, const 
   const Route* best = nullptr;
   for (const auto& route : routes) {
     // Every interface with IPv6 has a route to multicast addresses, which no network of a site contains.
-    // A route within the network is better than one around it, and of those around it the narrowest is.
+    // A route within the network is better than one around it, and the narrowest is best.
     const bool is_around = route.to.contains(network) && (best == nullptr || best->to.contains(network));
     const bool fits = route.is_direct && route.to.length > 0 && (network.contains(route.to) || is_around);
     if (fits && (best == nullptr || route.to.length > best->to.length)) best = &route;

@@ -33,7 +33,7 @@ struct IpPrefix {
 std::optional<IpAddress> parse_ip_address(std::string_view text);  // "10.0.0.1" or "fd00::1"
 std::optional<IpPrefix> parse_ip_prefix(std::string_view text);    // "10.0.0.0/16"; bits behind the length do not count
 bool is_loopback(const IpAddress& address);                        // 127.0.0.0/8 or ::1
-bool is_loopback_name(std::string_view name);  // such an address, the any-address, or "localhost": to each node itself
+bool is_loopback_name(std::string_view name);                      // such an address, the any-address, or "localhost"
 
 struct Route {
   std::string interface;
@@ -45,18 +45,18 @@ struct Route {
 };
 
 // The tables of /proc/net/route and /proc/net/ipv6_route (proc(5)). Lines that are not understood, routes that are
-// down or refuse, and those of the loopback interface are passed over.
+// down or refuse, and those of the loopback interface are skipped.
 std::vector<Route> parse_ipv4_routes(std::string_view table);
 std::vector<Route> parse_ipv6_routes(std::string_view table);
 
-// The interface over which this node sends to `address`, also where that is its own: the longest prefix, then the
-// smallest metric. Rules for more than one table (ip-rule(8)) are not known here.
+// The interface over which this node sends to `address`, which may be its own: the longest prefix, then the smallest
+// metric. Rules for more than one table (ip-rule(8)) are not read.
 std::optional<std::string> interface_to(const std::vector<Route>& routes, const IpAddress& address);
 
 // The interface with an address in that network, or in a part of it.
 std::optional<std::string> interface_in(const std::vector<Route>& routes, const IpPrefix& network);
 
-// Whether programs find an interface to other nodes by the user's text among `interfaces`, those of the node but the
+// True if a program finds an interface to other nodes with the user's text. `interfaces`: of the node, without the
 // loopback. Gloo takes whole names with commas between them, and needs each of them.
 bool names_interface_for_gloo(std::string_view text, const std::vector<std::string>& interfaces);
 // NCCL takes beginnings of names, whole names behind "=", and all but these behind "^".
@@ -71,8 +71,8 @@ struct RdmaPort {
 // What the setting `interface` holds.
 struct InterfaceChoice {
   enum class Kind : std::uint8_t {
-    kGloo,     // of the route to MASTER_ADDR, for Gloo alone: it takes one name, and finds a wrong one by itself
-    kAuto,     // the same for all programs that take the name of an interface
+    kGloo,     // the one on the route to MASTER_ADDR, for Gloo alone, which by itself may take a wrong one
+    kAuto,     // the same one for all programs that take the name of an interface
     kName,     // this one
     kNetwork,  // the one in this network
     kOff,
@@ -85,8 +85,8 @@ struct InterfaceChoice {
 
 std::optional<InterfaceChoice> parse_interface(std::string_view text);
 
-// Nothing where the choice is to be made by the route to an address that is not known or not reached by a route; an
-// error, to follow the setting's name, where a name or network was asked for that this node does not have.
+// Returns nullopt for kOff, and if the route to `address` decides, but there is no address or no route. Fails if the
+// node does not have the name or the network that the user set; the caller puts the setting's name in front.
 Result<std::optional<std::string>> choose_interface(const InterfaceChoice& choice, const std::vector<Route>& routes,
                                                     std::string_view address, const std::string& host);
 

@@ -56,7 +56,7 @@ void append_row(std::string& out, std::string_view name, std::string_view value,
   append_wrapped(out, std::move(line), kNameWidth + kValueWidth, from);
 }
 
-// "0 1 0 1" where it fits, else the range of values.
+// "0 1 0 1" if it fits, else the range of values.
 std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
   std::vector<std::uint32_t> values;
   for (Rank rank = 0; rank < layout.size(); ++rank) values.push_back(layout.place(rank).*member);
@@ -66,7 +66,7 @@ std::string values_by_rank(const Layout& layout, std::uint32_t Place::*member) {
   return all.size() < kValueWidth ? all : cat({std::to_string(*least), " to ", std::to_string(*most), " by rank"});
 }
 
-// Of the tasks of this node: "0,1 1,0"; nothing where all have the same.
+// The values of this node's tasks: "0,1 1,0"; empty if all are equal.
 std::string values_by_task(std::string_view name, TaskPlans tasks) {
   std::vector<std::string> values;
   for (const auto& task : tasks) {
@@ -79,11 +79,11 @@ std::string values_by_task(std::string_view name, TaskPlans tasks) {
   return all.size() < kValueWidth ? all : cat({values.front(), " ..."});
 }
 
-// Of one task its own value: what other tasks have of it, that task does not know.
+// A task that explains itself shows its own value, because it does not know those of other tasks.
 std::string shown_value(const PlannedVariable& variable, const StepFacts& facts, TaskPlans tasks) {
   if (facts.is_one_task) return printable(variable.value);
   if (variable.of_place != nullptr) return values_by_rank(facts.layout, variable.of_place);
-  if (variable.framework == kInTable) return cat({printable(variable.value), " (rank 0)"});  // by its own cores
+  if (variable.framework == kInTable) return cat({printable(variable.value), " (rank 0)"});  // by the task's cores
   auto values = variable.is_of_task ? values_by_task(variable.name, tasks) : std::string();
   return values.empty() ? printable(variable.value) : values;
 }
@@ -127,7 +127,7 @@ void append_variable(std::string& out, const PlannedVariable& variable, const St
   }
 }
 
-// The lists that stay as they are; without --verbose the one that counts.
+// The lists of GPUs that the plan leaves as they are; without --verbose only the one that counts.
 void append_gpu_lists(std::string& out, const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
                       bool shows_all) {
   for (const auto& kind : kGpuListKinds) {
@@ -139,7 +139,7 @@ void append_gpu_lists(std::string& out, const StepFacts& facts, const StepPlan& 
   }
 }
 
-// Names that are set anew are not among them.
+// Without the names that the plan sets again.
 std::vector<std::string> removed_names(const StepPlan& plan, const TaskPlan& task) {
   auto names = plan.removals;
   std::erase_if(names, [&](const std::string& name) { return find_variable(task.variables, name) != nullptr; });
@@ -171,7 +171,7 @@ void append_variables(std::string& out, const StepFacts& facts, const StepPlan& 
   }
 }
 
-// "PET_NNODES=2 PET_NODE_RANK=0": of rank 0, or of the task that asks.
+// "PET_NNODES=2 PET_NODE_RANK=0": the values of rank 0, or of the task that explains itself.
 std::string assignments(const TaskPlan& task, Framework framework) {
   std::vector<std::string> texts;
   for (const auto& variable : task.variables) {
@@ -242,7 +242,7 @@ std::string json_variable(const PlannedVariable& variable, const StepFacts& fact
 std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& plan, const TaskPlan& task,
                                         bool reserves_port) {
   std::vector<std::string> lines;
-  // Where torchrun is the program, it alone knows them, by other names.
+  // If torchrun is the program, only torchrun's variables have the address and the port.
   const bool is_torchruns = find_variable(task.variables, "MASTER_ADDR") == nullptr;
   for (const auto& variable : task.variables) {
     const bool is_address = variable.name == (is_torchruns ? "PET_MASTER_ADDR" : "MASTER_ADDR");
@@ -268,7 +268,7 @@ std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan) {
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan) {
   std::vector<std::string> notes;
   if (auto unknown = describe_unknown(facts.environment); !unknown.empty()) notes.push_back(std::move(unknown));
-  // mpirun has options of its own for both.
+  // The other notes name options of srun. mpirun has its own.
   if (facts.id.launcher == Launcher::kMpirun) return notes;
   for (auto& note : {note_spread(facts.layout), note_unused_gpus(facts, plan)}) {
     if (!note.empty()) notes.push_back(note);
@@ -308,7 +308,7 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
   out += "\n";
   for (const auto& note : context.notes) paragraph(cat({"Note: ", printable(note), "."}));
   auto changed = list_settings(settings);
-  // The setting that loading it stands for.
+  // LD_PRELOAD is how the user chose this setting.
   if (facts.is_preloaded) changed = replaced(changed, "SLURM_BOOTSTRAP_PRELOAD=on", "LD_PRELOAD");
   paragraph(cat({"Settings: ", changed.empty() ? "none" : printable(changed)}));
   if (plan.ports.master && context.reserves_port) {
@@ -331,7 +331,7 @@ std::string explain_set_up(const StepFacts& facts, const Settings& settings, con
   }
   auto lines = decision_lines(facts, plan, tasks.front(), context.reserves_port);
   lines.insert(lines.end(), notes.begin(), notes.end());
-  if (facts.is_preloaded) lines.insert(lines.begin(), context.verdict);  // else srun has printed it
+  if (facts.is_preloaded) lines.insert(lines.begin(), context.verdict);  // else srun has printed the verdict
   std::string text;
   for (const auto& line : lines) text += cat({step_prefix(facts.id), line, "\n"});
   return text;
@@ -360,7 +360,7 @@ std::string explain_json(const StepFacts& facts, const Settings& settings, const
       json_member("removed", json_list(removals)),
       json_member("ranks", json_list(ranks)),
   };
-  // What has no by_rank is the value of this task.
+  // Variables without by_rank have the value of this task.
   if (facts.is_one_task) members.push_back(json_number("rank", facts.ranks_here.front()));
   return cat({"{\n  ", join(members, ",\n  "), "\n}\n"});
 }

@@ -13,10 +13,10 @@
 
 namespace bootstrap {
 
-// Of one task that asks its own plan, else those of all tasks of a node, the one of rank 0 first.
+// The plan of one task that explains itself, else the plans of all tasks of a node, that of rank 0 first.
 using TaskPlans = std::span<const TaskPlan>;
 
-// What stands around the plan.
+// What explain prints beside the plan.
 struct ExplainContext {
   std::string verdict = {};             // the first line: "SET UP: ..." or "NOT SET UP: ..."
   bool is_set_up = true;                // else these are the values that the step would have
@@ -26,8 +26,8 @@ struct ExplainContext {
   std::string versions = {};            // "plugin 0.1.0, Slurm 22.05.8"; empty: not known
 };
 
-// Lines of at most 80 characters unless a name or value is longer itself; ends with a newline. Of the facts of one task
-// the values are those of that task, else those of all ranks.
+// Lines of at most 80 characters unless a name or value is longer itself; ends with a newline. With the facts of one
+// task the values are that task's, else those of all ranks.
 std::string explain_text(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
                          const ExplainContext& context);
 
@@ -35,8 +35,8 @@ std::string explain_text(const StepFacts& facts, const Settings& settings, const
 std::string explain_json(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
                          const ExplainContext& context);
 
-// What people asked to read when a step is set up: with --bootstrap=explain the table, else one line for each decision.
-// Both have the notes of the step in front of those of the context.
+// The text for a step that is set up: the table with --bootstrap=explain, else one line for each decision. The notes of
+// the step come before those of the context.
 std::string explain_set_up(const StepFacts& facts, const Settings& settings, const StepPlan& plan, TaskPlans tasks,
                            ExplainContext context);
 
@@ -48,14 +48,14 @@ std::vector<std::string> decision_lines(const StepFacts& facts, const StepPlan& 
 // One sentence each: an uneven spread of the tasks, and GPUs of this node without a task.
 std::vector<std::string> step_notes(const StepFacts& facts, const StepPlan& plan);
 
-// The latter, where a step asks for a rank on each of several nodes: programs that start a worker for each GPU do that
-// mostly where RANK is not set (fairseq 1855), and such a step ends well with half of its GPUs unused.
+// The note about GPUs without a task, for a step that asks and has one rank on each of several nodes. Programs that
+// start a worker for each GPU mostly need RANK unset (fairseq 1855), so such a step succeeds with unused GPUs.
 std::string warn_of_unused_gpus(const StepFacts& facts, const StepPlan& plan);
 
-// A rank that is bound to cores none of which is near its GPU. Empty: it is not, or that is not known.
+// A note if none of a rank's cores is near its GPU. Empty: one is, or that is not known.
 std::string note_far_gpu(const StepFacts& facts, Rank rank, const CpuSet& cores, const CpuSet& near);
 
-// A rank that has GPUs and a single core. Empty: it has none of its own.
+// A note about a rank that has GPUs and a single core. Empty: it has no GPU of its own.
 std::string note_one_core(const StepFacts& facts, const StepPlan& plan, Rank rank);
 
 }  // namespace bootstrap

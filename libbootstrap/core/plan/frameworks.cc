@@ -1,4 +1,4 @@
-// What each framework reads: the table with each variable, who reads it and how its value follows from the plan; then
+// What each framework reads: the table with each variable, its reader, and how its value follows from the plan; then
 // when a framework's variables are set: the user's choice, the interface, the ports.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/frameworks.h"
@@ -48,8 +48,8 @@ std::string gpu_count(const TaskContext& task) {
   return count < 2 ? std::string() : std::to_string(count);  // one is torchrun's default
 }
 
-// Redirect the output of local rank 9 alone, that is, none of up to nine: the default, 0, for all, ends torchrun of
-// PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
+// Redirects the output of local rank 9 alone, so of none of up to nine ranks. The default, 0 for all ranks, ends
+// torchrun of PyTorch 1.13 on Python 3.11 with "'NoneType' object has no attribute 'get'" (Debian 12 ships this pair).
 std::string no_redirects(const TaskContext& task) {
   constexpr std::size_t kMostRanks = 9;
   const auto count = task.known.view.group.size();
@@ -61,7 +61,7 @@ std::string own_device_ids(const TaskContext& task) {
 }
 
 // JAX finds Slurm's ranks by itself. It takes the first host of the step's list for that of rank 0, and a port that
-// goes by the job alone, on which two steps of a job meet. Never MASTER_PORT: a program may use PyTorch as well.
+// depends only on the job, not on the step. Never MASTER_PORT: a program may use PyTorch as well.
 std::string coordinator_port(const TaskContext& task) {
   const auto n = task.facts.layout.most_on_a_node() + 1;
   auto port = std::to_string(further_port(task.facts, task.settings.port_range.value, n));
@@ -75,15 +75,15 @@ std::string coordinator_address(const TaskContext& task) {
   return port.empty() ? std::string() : endpoint(master_addr(task), port);
 }
 
-// By itself nccl-tests takes the GPU with the number of the task among those of its node.
+// By itself nccl-tests takes the GPU whose number is the local rank.
 std::string nccl_tests_device(const TaskContext& task) {
   const auto& group = task.known.view.group;
   if (group.size() != 1 || group.front() == task.place().local_rank) return {};
   return std::to_string(group.front());
 }
 
-// By how srun starts the tasks of this step for MPI. In a task, or where the type comes from slurm.conf, what the
-// plugins of Slurm hand over shows it.
+// Follows the MPI type with which srun starts the tasks. In a task, or if the type comes from slurm.conf, the variables
+// of Slurm's MPI plugin show it.
 std::string nvshmem_pmi(const TaskContext& task) {
   const auto& environment = task.facts.environment;
   const auto type = environment.get("SLURM_MPI_TYPE");
@@ -117,17 +117,17 @@ std::string threads(const TaskContext& task) {
   return count == 0 ? std::string() : std::to_string(count);
 }
 
-// What reads which, with the sources: reference manuals of torchrun (torch/distributed/run.py), JAX
-// (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning (plugins/environments/slurm.py),
-// NVSHMEM and nccl-tests (src/common.cu). Accelerate, transformers, DeepSpeed, composer, Ignite and torchcomms need no
-// more than what is always set.
+// Which framework reads which variable. Sources: reference manuals of torchrun (torch/distributed/run.py), JAX
+// (_src/distributed.py), TensorFlow (tfconfig_cluster_resolver.py), Lightning (plugins/environments/slurm.py), NVSHMEM
+// and nccl-tests (src/common.cu). Accelerate, transformers, DeepSpeed, composer, Ignite and torchcomms need no more
+// than what is always set.
 using F = Framework;
 using T = const TaskContext&;
 constexpr FrameworkVariable kTable[] = {
     {F::kTorchrun, "PET_NNODES", "nodes of the step", node_count, DependsOn::kStep},
     {F::kTorchrun, "PET_NODE_RANK", "NODE_RANK", node_rank, DependsOn::kTask},
     {F::kTorchrun, "PET_NPROC_PER_NODE", "GPUs of the task", gpu_count, DependsOn::kTask},
-    {F::kTorchrun, "PET_RDZV_BACKEND", "no guess who is the host", [](T) { return std::string("static"); },
+    {F::kTorchrun, "PET_RDZV_BACKEND", "no guess which node is the host", [](T) { return std::string("static"); },
      DependsOn::kStep},
     {F::kTorchrun, "PET_RDZV_ID", "job.step.restart", [](T t) { return step_tag(t.facts.id); }, DependsOn::kStep},
     {F::kTorchrun, "PET_MASTER_ADDR", "MASTER_ADDR", master_addr, DependsOn::kStep},
@@ -155,7 +155,7 @@ bool is_set(Framework framework, const StepFacts& facts, const Settings& setting
 }
 
 // In a smaller range further_port() would return ports that it has returned already: TensorFlow needs one for each task
-// of a node. The same on all nodes. Frameworks that were not named refuse no step.
+// of a node. The outcome is the same on all nodes. Only frameworks that the user named refuse a step.
 Status check_port_range(const StepFacts& facts, const Settings& settings) {
   constexpr auto kTensorflow = Framework::kTensorflow;
   const auto& range = settings.port_range.value;
@@ -229,7 +229,7 @@ void add_workers(StepPlan& plan, const StepFacts& facts, const Settings& setting
 constexpr std::string_view kGlooInterface = "GLOO_SOCKET_IFNAME";
 constexpr std::string_view kNcclInterface = "NCCL_SOCKET_IFNAME";
 
-// Why the user's choice of interfaces leads from this node to no other; empty: it may.
+// Why the user's interfaces lead from this node to no other node; empty: they may.
 std::string unusable_interfaces(const VariableList& variables, std::string_view name, const StepFacts& facts) {
   if (facts.interfaces.empty() || !variables.set_by_user(name)) return {};
   const auto text = facts.environment.get(name).value_or("");
@@ -247,7 +247,7 @@ std::string unusable_interfaces(const VariableList& variables, std::string_view 
               shown.size() < facts.interfaces.size() ? " and others" : ""});
 }
 
-// The interface for all programs of this node; empty: nothing leads to one, or the site wants none.
+// The interface for all programs of this node; empty: none is found or wanted.
 Result<std::string> interface_of_node(const StepPlan& plan, const StepFacts& facts, const Settings& settings,
                                       std::string& from) {
   const auto& choice = settings.interface.value;
@@ -261,7 +261,7 @@ Result<std::string> interface_of_node(const StepPlan& plan, const StepFacts& fac
   return chosen->value_or("");
 }
 
-// Only the user's own value of a variable keeps ours away: recipes export NCCL_SOCKET_IFNAME alone.
+// A user's value keeps away only ours of the same variable: recipes export NCCL_SOCKET_IFNAME alone.
 Status add_interface(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings) {
   std::string from;
   const auto chosen = interface_of_node(plan, facts, settings, from);
@@ -273,16 +273,16 @@ Status add_interface(VariableList& variables, StepPlan& plan, const StepFacts& f
     if (!why.empty()) {
       const auto outcome = is_replaced ? cat({" is replaced by ", value, ", because "}) : " stays as you set it, but ";
       plan.node_warnings.push_back(cat({variable, "=", quote(facts.environment.get(variable).value_or(""), 40), outcome,
-                                        why, "; unset it before srun, or set it to one"}));
+                                        why, "; unset it before srun, or set it to one of these"}));
     }
     if (name.empty() || (!is_wanted && !is_replaced)) return;
     variables.common(variable, std::move(value), from);
     if (!is_replaced) return;
     variables.replace_users(why);
-    variables.last().is_unsuitable = false;  // the warning above is of each node that it is true of
+    variables.last().is_unsuitable = false;  // the warning above says it, on each such node
   };
   add(kGlooInterface, name, true);
-  // NCCL takes a bare name for the beginning of one.
+  // Without "=" NCCL takes a name for the beginning of one.
   add(kNcclInterface, cat({"=", name}), is_for_all);
   if (!chosen) return fail(chosen.error());
   if (!is_for_all || name.empty()) return {};
@@ -299,10 +299,10 @@ void add_init_file(VariableList& variables, StepPlan& plan, const StepFacts& fac
   const auto user = facts.environment.get("USER");
   if (!user && text.find("%u") != std::string::npos) {
     plan.warnings.emplace_back(
-        "BOOTSTRAP_INIT_FILE is not set, because USER is not set, which replaces %u in shared_dir=");
+        "BOOTSTRAP_INIT_FILE is not set, because %u in shared_dir= needs USER, which is not set");
     return;
   }
-  // Another user who knows the name could make the file first. A task finds the name in its environment.
+  // Another user who knows the name could create the file first. A task finds the name in its environment.
   const auto salt = facts.decision.salt;
   if (salt == 0) {
     if (!facts.is_one_task || facts.is_preloaded) {
@@ -325,7 +325,7 @@ std::string why_not_set(Framework framework, const StepFacts& facts, const Setti
   const auto set_up = facts.decision.set_up;
   const auto& set = settings.frameworks.value;
   if (set_up == SetUp::kTorchrun) return framework == Framework::kTorchrun ? "" : "torchrun sets up its own ranks";
-  // By name, and for this step: the site's choice applies to steps that ask.
+  // By name. The site's choice applies to steps that ask.
   const bool applies = set_up == SetUp::kAllSettings || settings.frameworks.source >= Source::kEnvironment;
   const bool is_asked = applies && set.asks_for(framework);
   if (!set.is_auto && !is_asked) return cat({"frameworks=", write_frameworks(set)});
@@ -333,10 +333,10 @@ std::string why_not_set(Framework framework, const StepFacts& facts, const Setti
     return "torchrun needs one task on each node, and this step has more";
   }
   if (is_asked) return {};
-  // auto: variables that no other framework reads, or that can only be right. In an unasked step torchrun's are a case
-  // of their own, and programs obey a number of threads (GROMACS ends where its own option differs).
+  // auto: variables that no other framework reads, or that are right for all programs. An unasked step gets neither
+  // torchrun's nor a number of threads, because programs obey that number (GROMACS ends if its own option differs).
   if (framework == Framework::kTensorflow) {
-    return "programs that find TF_CONFIG train together, also those that were to run alone";
+    return "programs that find TF_CONFIG train together, even if each should run alone";
   }
   if (set_up == SetUp::kWorld && (framework == Framework::kTorchrun || framework == Framework::kOpenmp)) {
     return "only in steps that ask, as with --bootstrap=on";

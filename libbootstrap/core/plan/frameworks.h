@@ -30,11 +30,11 @@ struct FrameworkVariable {
 
 std::span<const FrameworkVariable> framework_variables();
 
-// Adds what the frameworks read and all tasks have in common, the network interface and the file to meet in. Fails
+// Adds the frameworks' variables that all tasks have in common, the network interface, and BOOTSTRAP_INIT_FILE. Fails
 // where the user named an interface that the node does not have.
 Status add_frameworks(VariableList& variables, StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
-// Adds what the frameworks read and each task has of its own.
+// Adds the frameworks' variables that each task has of its own.
 void add_frameworks_of_task(VariableList& variables, const StepPlan& plan, const StepFacts& facts,
                             const Settings& settings, const TaskFacts& task);
 

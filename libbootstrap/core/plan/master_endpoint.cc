@@ -49,8 +49,7 @@ std::string doubtful_master(const StepFacts& facts, std::string_view address) {
   };
   const auto& hosts = layout.hosts();
   if (std::any_of(hosts.begin(), hosts.end(), is_named)) return cat({"rank 0 is on ", first});
-  // It comes from the user, and 65,536 names take 46 million instructions. In a larger job the address alone is looked
-  // at.
+  // The user can set this variable, and 65,536 names take 46 million instructions. A larger job skips this test.
   constexpr std::size_t kMostNodes = 2048;
   const auto of_job = parse_host_list(facts.environment.get("SLURM_JOB_NODELIST").value_or(""), kMostNodes);
   if (!of_job || std::none_of(of_job->begin(), of_job->end(), is_named)) return {};
@@ -71,8 +70,8 @@ std::string describe_refused_master(const PortPlan& plan, const std::string& rea
   return cat({reason, kOtherPorts});
 }
 
-// The i-th port, from 0, that a rank may have in BOOTSTRAP_PORTS: no other port of the step on its node. 0: the range
-// has no more.
+// The i-th port, from 0, that a rank may have in BOOTSTRAP_PORTS: each differs from all other ports of the step on the
+// node. 0: the range has no more.
 std::uint16_t task_port(const StepFacts& facts, const Settings& settings, Rank rank, std::uint32_t i) {
   const auto& range = settings.port_range.value;
   const auto most = facts.layout.most_on_a_node();
@@ -105,7 +104,7 @@ std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::
   const auto& id = facts.id;
   const auto ids = (std::uint64_t{id.job} << 32) ^ (std::uint64_t{id.restart} << 24) ^ id.step;
   const auto first = mix(ids ^ salt) % size;
-  // Counted from the first one upwards, around the end of the range, and past the step's own MASTER_PORT.
+  // Counts upwards from the first one, wraps at the end of the range, and skips the step's own MASTER_PORT.
   const bool passes_master = (master + size - first) % size < n;
   const auto offset = (first + n - (passes_master ? 0 : 1)) % size;
   return static_cast<std::uint16_t>(range.low + offset);
@@ -177,7 +176,7 @@ void add_master(VariableList& variables, const StepFacts& facts, const MasterEnd
   // Under mpirun on several nodes only the user knows the host of rank 0.
   if (master.address.empty() && (!variables.set_by_user("MASTER_ADDR") || !why.empty())) return;
   variables.common("MASTER_ADDR", master.address, master.address_from, address_is_asked);
-  const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;  // which does not read MASTER_ADDR
+  const bool is_torchruns = facts.decision.set_up == SetUp::kTorchrun;  // torchrun does not read MASTER_ADDR
   if (why.empty() && (facts.decision.asked != Asked::kUnasked || is_torchruns)) why = doubtful_master(facts, users);
   if (!why.empty()) variables.replace_users(std::move(why));
   variables.common("MASTER_PORT", std::to_string(master.port), master.port_from, port_is_asked);
@@ -249,7 +248,7 @@ std::vector<RefusedPort> describe_refused_ports(const PortPlan& plan, const Port
 
 Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Settings& settings) {
   constexpr std::uint32_t kMostOnNode = 256;  // descriptors of slurmstepd, which needs others for the tasks
-  constexpr std::uint32_t kMostInUse = 16;    // ports of a task that are passed over, since others have them
+  constexpr std::uint32_t kMostInUse = 16;    // ports of a task that are skipped because others use them
   const auto count = settings.ports.value;
   if (count == 0 || facts.decision.set_up == SetUp::kTorchrun) return {};
   const auto most = facts.layout.most_on_a_node();

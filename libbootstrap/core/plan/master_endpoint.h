@@ -1,5 +1,5 @@
 // Where the ranks meet: MASTER_ADDR and MASTER_PORT, which all nodes compute alike, and when the user's own stay.
-// Further ports of a step, which ports slurmstepd or a preloaded process holds, and what people read where it cannot.
+// Further ports of a step, which ports slurmstepd or a preloaded process holds, and the messages if it cannot.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,21 +18,21 @@ namespace bootstrap {
 class VariableList;
 struct StepPlan;
 
-// Two steps of the same job meet on one port only if their ids are a multiple of the size of the range apart, and
-// neighbouring jobs with fewer than 37 steps not at all within (size of the range / 37) job ids. A requeued job gets
-// another port than its previous run, whose processes may still run.
+// Two steps of a job get the same port only if their ids differ by a multiple of the range's size. Jobs with fewer than
+// 37 steps share no port if their ids differ by less than (the range's size / 37). A requeued job gets another port
+// than its previous run, whose processes may still run.
 //
 // With a salt, which srun takes from the kernel's random numbers, no other user can know the port before the step
-// starts and take it first. Two steps that run at once on a node then meet on one port with the probability of one in
-// the size of the range, and neighbours do not.
+// starts and take it first. Two steps that run at once on a node then get the same port with the probability 1 / (size
+// of the range), and neighbours do not.
 std::uint16_t computed_port(const StepId& id, const PortRange& range, std::uint64_t salt = 0);
 
-// A salt made of `random` with which 16 successive steps of a job have 16 different ports, as have the first steps of
-// 16 successive jobs: those are the ones that begin together. 0, no salt, stays 0.
+// Makes a salt of `random` that gives 16 successive steps of a job 16 different ports, and likewise the first steps of
+// 16 successive jobs, because such steps begin together. 0, no salt, stays 0.
 std::uint64_t salt_of_step(const StepId& id, const PortRange& range, std::uint64_t random);
 
-// One more port of the same step: the n-th reserved one where Slurm reserved as many (n counts from 1; the first is
-// MASTER_PORT), else one computed from the ids, far from those of neighbouring steps.
+// The n-th further port of a step, n from 1: the n-th that Slurm reserved behind MASTER_PORT, if it reserved so many,
+// else one computed from the ids, far from those of neighbouring steps.
 std::uint16_t further_port(const StepFacts& facts, const PortRange& range, std::uint32_t n);
 
 // A name or template of --bootstrap-addr with the host filled in, and the address by which Slurm reaches it.
@@ -40,8 +40,8 @@ std::string fill_address(std::string_view address, std::string_view host, std::s
 
 bool needs_node_address(std::string_view address);  // whether it has %a
 
-// The name of a node in the network that the ranks meet in: `host`, or the site's template with it filled in. In
-// `meeting` is the address of the node of rank 0, where it counts: names do not.
+// The name of a node in the network where the ranks meet: `host`, or the site's template with `host` filled in. If
+// names do not resolve, `meeting` has the address of the node of rank 0, which is used instead.
 std::string fabric_name(const Settings& settings, const std::string& host, const MeetingAddresses& meeting);
 
 struct MasterEndpoint {
@@ -63,11 +63,11 @@ void add_master(VariableList& variables, const StepFacts& facts, const MasterEnd
 // ranks may fail to meet there, else an empty string.
 std::string warn_of_master(const StepPlan& plan, const StepFacts& facts);
 
-// MASTER_PORT among the ports to hold: the one that the tasks will use, on the node of rank 0, where the address is
-// ours.
+// Plans to reserve the MASTER_PORT that the tasks will use, on the node of rank 0, unless the user's address may be
+// elsewhere.
 void plan_master_port(StepPlan& plan, const StepFacts& facts, const Settings& settings);
 
-// The user's MASTER_ADDR where srun has to find out whether it resolves; empty: there is none, or it needs no look-up.
+// The user's MASTER_ADDR if srun has to find out whether it resolves; empty: there is none, or it needs no look-up.
 std::string_view master_to_look_up(const Environment& environment);
 
 inline constexpr std::string_view kPortsVariable = "BOOTSTRAP_PORTS";
@@ -78,23 +78,23 @@ struct PortToReserve {
 };
 
 struct PortPlan {
-  std::optional<PortToReserve> master;  // on the node of rank 0 alone
+  std::optional<PortToReserve> master;  // only on the node of rank 0
   bool is_users = false;                // MASTER_PORT was in the environment and is kept
   // Only tried: a reservation could keep the user's own program from the port, and the step did not ask for one.
   bool is_only_tried = false;
   std::vector<PortToReserve> workers;  // of this node's TensorFlow servers
 
-  // BOOTSTRAP_PORTS: by local task the ports that it may have; it gets the first ones that are free, so many of them.
+  // BOOTSTRAP_PORTS: by local task the ports that it may have. It gets the first `count_of_task` that are free.
   std::vector<std::vector<std::uint16_t>> of_tasks;
   std::uint32_t count_of_task = 0;
   bool reserves_ports_of_tasks = true;
 };
 
-// The result.
+// The outcome of the reservation.
 struct PortFacts {
   bool reserves_master = false;
-  std::string refused_master;                        // the system's reason, behind the name of the port; empty: none
-  std::vector<std::string> refused_workers;          // likewise
+  std::string refused_master;                // the port's name and the system's reason; empty: it was not refused
+  std::vector<std::string> refused_workers;  // likewise
   std::vector<std::vector<std::uint16_t>> of_tasks;  // empty: too few ports are free for one of them
   std::optional<std::size_t> task_without_ports;     // that local task
 };
@@ -107,7 +107,7 @@ struct RefusedPort {
 std::vector<RefusedPort> describe_refused_ports(const PortPlan& plan, const PortFacts& found, const StepFacts& facts,
                                                 const Settings& settings);
 
-// Plans BOOTSTRAP_PORTS. The tasks' own servers listen there: those of inference engines, for one.
+// Plans BOOTSTRAP_PORTS. The tasks' own servers listen there, such as those of inference engines.
 Status plan_ports_of_tasks(PortPlan& plan, const StepFacts& facts, const Settings& settings);
 
 // "MASTER_PORT 25000 on node001".

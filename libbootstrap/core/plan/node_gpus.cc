@@ -15,12 +15,12 @@
 namespace bootstrap {
 namespace {
 
-// Slurm gave the step parts of GPUs (gres/shard, gres/mps): to share them is what was asked for.
+// True if Slurm gave the step parts of GPUs (gres/shard, gres/mps): the user asked to share GPUs.
 bool has_shares(const Environment& environment) {
   return environment.has("SLURM_SHARDS_ON_NODE") || environment.has("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
 }
 
-// Tasks that Slurm dealt out unevenly need no more GPUs, but another spread.
+// If Slurm spread the tasks unevenly, the step needs an even spread and no more GPUs.
 tl::unexpected<Error> refuse_oversubscription(const StepFacts& facts, const Place& place, std::size_t gpus) {
   const auto& host = facts.layout.hosts()[place.node];
   const std::size_t tasks = place.local_size;
@@ -33,17 +33,17 @@ tl::unexpected<Error> refuse_oversubscription(const StepFacts& facts, const Plac
                                           ") or none (--gres=none), or use --bootstrap-gpu-share to share them"}));
 }
 
-// Without the plugin Slurm may have bound GPUs, and a task that asks sees what is left to it. SLURM_GPUS_ON_NODE still
-// counts those of the node's tasks together.
+// True if Slurm left this task a part of the node's GPUs, as it may without the plugin. SLURM_GPUS_ON_NODE still counts
+// the GPUs of all tasks of the node.
 bool is_narrowed(const StepFacts& facts, const GpuList& list) {
   if (!facts.is_one_task || facts.environment.get(kStepTagVariable) == step_tag(facts.id)) return false;
   const auto of_node = parse_unsigned(facts.environment.get("SLURM_GPUS_ON_NODE").value_or(""), kMaxGpus);
   return of_node && *of_node > list.entries.size();
 }
 
-// Files that a task can try to open: those of the list's entries, then those of the node's other GPUs. None when those
-// of the entries are not all known. Where they are guessed, the others are all that there are: the number of those that
-// can be opened is right then, whichever file belongs to whom.
+// Files that a task can try to open: those of the list's entries, then those of the node's other GPUs. Empty if the
+// file of an entry is not known. If the files of the entries are guesses, the list has all files of the node, so the
+// number of files that can be opened is right.
 std::vector<std::string> devices_to_try(const NodeGpus& node, const StepFacts& facts) {
   std::vector<std::string> devices;
   for (std::size_t entry = 0; entry < node.gpus.size(); ++entry) {
@@ -86,7 +86,7 @@ Entries own_entries(const NodeGpus& node, std::uint32_t local_rank) {
   return own;
 }
 
-// `own` first, then what else is in `all`.
+// `own` first, then the other entries of `all`.
 Entries own_first(const Entries& own, const Entries& all) {
   auto entries = own;
   std::copy_if(all.begin(), all.end(), std::back_inserter(entries), [&](auto entry) { return !has(own, entry); });
@@ -99,7 +99,7 @@ std::string list_text(const GpuList& list, const Entries& entries) {
   return join(names, ",");
 }
 
-// Each task's own GPUs stand at the head of its list: their ordinals are 0, 1, ... in all tasks.
+// Each task's own GPUs are the first of its list: their ordinals are 0, 1, ... in all tasks.
 GpuView view_alone(const Entries& own, std::string list) {
   GpuView view;
   view.list = std::move(list);
@@ -109,9 +109,9 @@ GpuView view_alone(const Entries& own, std::string list) {
   return view;
 }
 
-// The entries whose devices the task may open, or nothing when none is hidden or that is not known. More devices than
-// those of the step are open where Slurm constrains none. The number decides, since the files of single entries are
-// known less surely: gres.conf may list them in an order that is not that of the PCI bus.
+// The entries whose devices the task may open; nullopt if none is hidden, or if that is not known. If Slurm constrains
+// no devices, more than those of the step are open. The number decides, because the file of a single entry is less
+// certain: gres.conf may list the files in another order than that of the PCI bus.
 std::optional<Entries> open_entries(const NodeGpus& node, const GpuVisibility& visibility) {
   const auto count = [&](GpuVisibility::Access access) {
     return static_cast<std::size_t>(std::count(visibility.devices.begin(), visibility.devices.end(), access));
@@ -126,14 +126,14 @@ std::optional<Entries> open_entries(const NodeGpus& node, const GpuVisibility& v
   for (std::uint32_t entry = 0; entry < entries; ++entry) {
     if (visibility.devices[entry] == GpuVisibility::Access::kOpen) found.push_back(entry);
   }
-  // The files are not those of the entries. The task still counts from 0 what it can open.
+  // The open files are not those of the entries. The task still counts the GPUs that it can open from 0.
   for (std::uint32_t entry = 0; found.size() < open; ++entry) {
     if (!has(found, entry)) found.push_back(entry);
   }
   return found;
 }
 
-// The entries of Slurm's narrowed list, or nothing unless all of them are ours.
+// The entries of Slurm's narrowed list; nullopt if one of them is not in the list of the step.
 std::optional<Entries> named_entries(const GpuList& list, std::string_view text) {
   Entries found;
   for (const auto name : split(text, ',')) {
@@ -144,7 +144,7 @@ std::optional<Entries> named_entries(const GpuList& list, std::string_view text)
   return found;
 }
 
-// The task's own ones among those left to it: as planned, or one of them in turn.
+// The task's planned entries among those that Slurm left it. If there is none: one that Slurm left, by local rank.
 Entries own_among(const NodeGpus& node, std::uint32_t local_rank, const Entries& left) {
   Entries own;
   for (const auto entry : own_entries(node, local_rank)) {
@@ -164,7 +164,7 @@ std::string of_all(const NodeGpus& node, std::size_t left) {
 
 GpuView hidden_view(const NodeGpus& node, std::uint32_t local_rank, const Entries& open) {
   const auto own = own_among(node, local_rank, open);
-  // Indices count what the task can open, from 0.
+  // Indices count the GPUs that the task can open, from 0.
   std::vector<std::string> list;
   for (const auto entry : own_first(own, open)) {
     const auto ordinal = std::find(open.begin(), open.end(), entry) - open.begin();
@@ -185,7 +185,7 @@ GpuView named_view(const NodeGpus& node, std::uint32_t local_rank, const GpuVisi
   const auto own = named ? own_among(node, local_rank, *named) : Entries{0};
   auto view = view_alone(own, named ? list_text(node.list, own_first(own, *named)) : visibility.list);
   if (!named) view.own_entries.clear();
-  if (node.mode == GpuMode::kNarrow) return view;  // a short list is what was asked for
+  if (node.mode == GpuMode::kNarrow) return view;  // this mode means a short list
   const auto whose = visibility.is_anothers_list ? "another Slurm plugin" : cat({"your ", node.users_bind.option});
   view.warning =
       cat({whose, " leaves a task ", of_all(node, named ? named->size() : 1), " in ", node.list.kind->variable,
@@ -236,13 +236,13 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   const auto& place = facts.layout.place(facts.ranks_here.front());
   const bool is_own_list = is_narrowed(facts, *list);
   const bool is_left_alone = is_untouched(facts, settings);
-  // Each task has its own entry of the list, by LOCAL_RANK; torchrun has all of them.
+  // Each task owns the entry LOCAL_RANK of the list; torchrun owns all entries.
   const bool fits = facts.decision.set_up == SetUp::kTorchrun || list->entries.size() == place.local_size;
   if (is_left_alone && (list->has_mig || !fits)) return std::nullopt;
   if (is_oversubscribed(facts, settings)) {
     const bool is_refused = !facts.is_one_task && facts.decision.asked == Asked::kStrongly;
     if (is_refused) return refuse_oversubscription(facts, place, list->entries.size());
-    // A task sees what is left of the list: one GPU of its own with --bootstrap-gpu=narrow or a binding of Slurm's.
+    // This task sees the list that it was given: its own GPU alone with --bootstrap-gpu=narrow or a binding of Slurm's.
     if (!is_dealt) return std::nullopt;
   }
   NodeGpus node;
@@ -271,7 +271,7 @@ Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Set
   return node;
 }
 
-// HIP reads CUDA_VISIBLE_DEVICES on top of ROCR_VISIBLE_DEVICES. Where Slurm set both they are the same.
+// HIP reads CUDA_VISIBLE_DEVICES on top of ROCR_VISIBLE_DEVICES. If Slurm set both, they are equal.
 bool NodeGpus::has_users_list() const {
   return std::any_of(slurms.begin(), slurms.end(), [&](const auto& variable) {
     return variable.first == "ROCR_VISIBLE_DEVICES" && variable.second != list.text();
@@ -313,7 +313,7 @@ GpuView view_of(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibil
   const auto open = open_entries(node, visibility);
   const bool is_narrowed = !visibility.list.empty() && visibility.list != node.list.text();
   if (!open && node.tasks == 1 && node.users_bind.kind == GpuBind::kNarrow) {
-    // Slurm does not bind a single task, but does bind those of the step's other nodes, which count ranks alone then.
+    // Slurm binds the tasks of the step's other nodes, which then pass for nodes of their own, but not a single task.
     auto view = view_alone(own_entries(node, local_rank), node.ordered_list());
     view.is_as_planned = false;
     return view;
@@ -332,7 +332,7 @@ CpuSet cores_near(const NodeGpus& node, const GpuView& view) {
 }
 
 void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view) {
-  // Without a list all GPUs are seen in this order anyway.
+  // Without a list a program sees all GPUs in this order anyway.
   const bool is_ours = !gpus.is_untouched && (!gpus.list.is_assumed || gpus.mode != GpuMode::kIndex);
   if (is_ours) {
     variables.own(gpus.kind().variable, view.list,

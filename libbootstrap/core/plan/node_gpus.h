@@ -1,4 +1,4 @@
-// The GPUs of the step on this node: which are dealt out, what each task sees of them, and their variables.
+// The GPUs of the step on this node: which task gets which, what each task sees, and their variables.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ struct NodeGpus {
   GpuList list;
   GpuMode mode = GpuMode::kIndex;    // as asked for, or kNarrow for MIG; never kOff
   std::size_t tasks = 0;             // of this node
-  std::vector<Gpu> gpus;             // by entry of the list: what it means, as far as that is known
+  std::vector<Gpu> gpus;             // by entry of the list: its GPU, as far as it is known
   std::vector<std::uint32_t> order;  // entry at each position; Slurm's own order until the tasks' cores are known
   std::vector<std::string> devices;  // files to try in the task: those of the entries first, then others of the node
   std::vector<std::pair<std::string_view, std::string>> slurms;  // Slurm's other GPU variables, as the step has them
@@ -31,12 +31,12 @@ struct NodeGpus {
   bool is_own_list = false;      // Slurm left this task nothing but its own GPUs
   UsersBind users_bind;          // the user's --gpu-bind or a similar option, which is obeyed
   bool srun_has_plugin = false;  // else Slurm may have bound GPUs by itself
-  std::string_view remedy;       // the option of srun that ends the hiding: "--gpu-bind=none"
+  std::string_view remedy;       // the option of srun that stops Slurm from hiding GPUs: "--gpu-bind=none"
 
   const GpuListKind& kind() const { return *list.kind; }
   bool may_reorder() const { return !is_untouched && (kind().is_ordered || mode != GpuMode::kIndex); }
-  bool has_users_list() const;  // CUDA's list is the user's, on top of Slurm's, and does not show what Slurm took
-  bool order_matters() const;   // GPUs differ in place, so that the cores of the tasks matter
+  bool has_users_list() const;  // CUDA's list is the user's, on top of Slurm's, and does not show what Slurm hid
+  bool order_matters() const;   // the GPUs are near different cores, so the tasks' cores matter
   std::string ordered_list() const;
 };
 
@@ -46,29 +46,29 @@ struct GpuVisibility {
 
   std::vector<Access> devices;    // of NodeGpus::devices; empty: not tried
   std::string list;               // of NodeGpus::list's variable, as Slurm left it for this task; empty: not set
-  bool is_anothers_list = false;  // another plugin has written it since, and the user did not ask us for another
+  bool is_anothers_list = false;  // another plugin has written this list since, and the user did not ask us for a list
 };
 
 struct GpuView {
   std::string list;                  // value of the list variable
-  std::vector<std::uint32_t> group;  // never empty: ordinals in it of all that are the task's own, as the vendor counts
+  std::vector<std::uint32_t> group;  // never empty: ordinals in `list` of the task's own GPUs, as the vendor counts
   std::vector<std::uint32_t> own_entries;  // the same as entries of NodeGpus::list; empty when not known
-  bool is_as_planned = true;               // else Slurm left the task less, and its own variables stay as they are
-  bool is_alone = false;                   // ordinals do not go by LOCAL_RANK: the task passes for a node of its own
-  std::string warning;                     // one sentence, or empty
+  bool is_as_planned = true;  // else Slurm left the task fewer GPUs, and Slurm's variables stay as they are
+  bool is_alone = false;      // ordinals do not follow LOCAL_RANK: the task passes for a node of its own
+  std::string warning;        // one sentence, or empty
 };
 
-// Puts the GPUs into the order that is nearest to the tasks' cores; by local rank, an empty set where not known.
+// Orders the GPUs so that each task's own is near its cores. `cores`: by local rank; an empty set: not known.
 void order_gpus(NodeGpus& node, const std::vector<CpuSet>& cores);
 
 // What a task sees if nothing is hidden from it.
 GpuView view_of(const NodeGpus& node, std::uint32_t local_rank);
 
-// What it sees with what Slurm left it. Slurm's list, where it was narrowed, is widened again unless the user asked for
-// it, or the devices cannot be opened.
+// What a task sees of the GPUs that Slurm left it. If Slurm narrowed the list, the task gets the whole list again,
+// unless the user asked for the narrow one or the devices cannot be opened.
 GpuView view_of(const NodeGpus& node, std::uint32_t local_rank, const GpuVisibility& visibility);
 
-// The CPUs near to what is the task's own; empty when not known.
+// The CPUs near the task's own GPUs; empty: not known.
 CpuSet cores_near(const NodeGpus& node, const GpuView& view);
 
 inline constexpr std::string_view kGpuVariable = "BOOTSTRAP_GPU";
@@ -94,11 +94,11 @@ bool needs_gpu_places(const StepFacts& facts, const Settings& settings);
 // True if this node has more tasks than GPUs and the user did not allow sharing.
 bool is_oversubscribed(const StepFacts& facts, const Settings& settings);
 
-// Nothing where the tasks' GPUs stay as Slurm set them. Fails where a step that asks cannot have what its settings
-// name.
+// Returns nullopt if the tasks' GPUs stay as Slurm set them. Fails if this node cannot do what a step that asks has
+// set.
 Result<std::optional<NodeGpus>> make_node_gpus(const StepFacts& facts, const Settings& settings);
 
-// The variables of one task, by what it sees.
+// Adds the variables of one task, from the GPUs that it sees.
 void add_gpu_variables(VariableList& variables, const NodeGpus& gpus, const GpuView& view);
 
 }  // namespace bootstrap

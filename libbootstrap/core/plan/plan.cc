@@ -1,4 +1,4 @@
-// The plan: what all tasks of a step on this node get, all variables of one task, and what a task reads of its own.
+// The plan: what all tasks of a step on this node get, all variables of one task, and how a task reads its own plan.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/plan.h"
 
@@ -11,7 +11,7 @@
 namespace bootstrap {
 namespace {
 
-// Longer layouts are used in slurmstepd alone, and removed from the tasks' environment.
+// Longer layouts are used only in slurmstepd, and removed from the tasks' environment.
 constexpr std::size_t kMaxLayoutInTasks = 2048;
 
 void add_gpu_order(VariableList& variables, const NodeGpus& gpus, Launcher launcher) {
@@ -38,26 +38,26 @@ void add_messages(std::vector<std::string>& names, const Environment& environmen
   }
 }
 
-// Leftovers go also where this step sets them anew: until then no task has the outer step's.
+// Leftovers are removed also if this step sets them again, so that no task has the outer step's values until then.
 std::vector<std::string> removals(const StepPlan& plan, const StepFacts& facts) {
   const auto& environment = facts.environment;
   const ExportRecord record(environment);
-  const bool is_own = record.step_tag() == step_tag(facts.id);  // a task that is set up reads its plan
+  const bool is_own = record.step_tag() == step_tag(facts.id);  // a task that is set up reads its own plan
   std::vector<std::string> names;
   if (!is_own) names = record.unchanged(environment);
   const auto layout = environment.get(kLayoutVariable);
   const bool is_useless =
       !layout || layout->size() > kMaxLayoutInTasks || facts.layout_source != LayoutSource::kStepLayout;
   if (is_useless && environment.is_there(kLayoutVariable)) names.emplace_back(kLayoutVariable);
-  // Always ours, and not set where too few ports are free.
+  // A leftover in any case, and this step does not replace it if too few ports are free.
   if (!is_own && plan.ports.count_of_task > 0 && environment.is_there(kPortsVariable))
     names.emplace_back(kPortsVariable);
   add_messages(names, environment);
   return names;
 }
 
-// What torchrun reads, and nothing else: its workers get the rest from torchrun. Gloo looks up the name of the own
-// host: where names do not resolve, its workers would meet on 127.0.0.1.
+// Keeps only what torchrun reads, because its workers get the rest from torchrun. Gloo looks up the name of its own
+// host: if names do not resolve, the workers would meet on 127.0.0.1.
 void keep_torchruns(Variables& variables, bool has_names) {
   std::erase_if(variables, [=](const PlannedVariable& variable) {
     const bool is_kept = variable.name == "GLOO_SOCKET_IFNAME" && (!has_names || variable.action == Action::kReplaced);
@@ -65,8 +65,8 @@ void keep_torchruns(Variables& variables, bool has_names) {
   });
 }
 
-// Of a job that asked, srun leaves a step alone where it sees that tasks share GPUs. Here it did not see that, and all
-// nodes must do the same.
+// If the job asked, srun leaves a step alone when it sees that tasks share GPUs. Here srun did not see that, and a node
+// cannot leave the step alone by itself, because all nodes must do the same.
 std::string warn_of_sharing(const StepFacts& facts, const Settings& settings) {
   if (facts.is_one_task || facts.decision.asked != Asked::kWeakly || !is_oversubscribed(facts, settings)) return {};
   const auto& place = facts.layout.place(facts.ranks_here.front());
@@ -117,7 +117,7 @@ void add_ports(VariableList& variables, const PortPlan& plan, const TaskFacts& t
   if (!ports.empty()) variables.own(kPortsVariable, join(ports, ","), "on the task's own node", true);
 }
 
-// One line for all of them, with what to do.
+// One line for all replaced values, with what to do.
 std::string warn_of_unsuitable(const Variables& variables, Launcher launcher) {
   std::vector<std::string> names;
   for (const auto& variable : variables) {
@@ -161,11 +161,11 @@ std::vector<std::string> find_differences(const Environment& environment, const 
   std::vector<std::string> differences;
   const ExportRecord ours(environment);
   for (const auto& variable : variables) {
-    // What a framework reads may depend on what slurmstepd alone knew; the plan has it as it is here.
+    // A kept value is the user's, and the record of checksums follows from the other variables.
     if (variable.action == Action::kKept || variable.name == kExportsVariable) continue;
     const auto value = environment.get(variable.name);
     if (step.gpus && variable.name == step.gpus->kind().variable) {
-      // What it was is known by its checksum alone: the plan of a task starts from the list that it sees.
+      // Only its checksum says what it was, because the plan of a task starts from the list that the task sees.
       if (value && !ours.is_ours(variable.name, *value)) {
         differences.push_back(cat({variable.name, " is ", quote(*value), " in this process, not as it was set"}));
       }
@@ -199,7 +199,7 @@ std::string verdict_of(const StepFacts& facts, const Settings& settings, bool is
     decision.reason = "the plugin does not set up what mpirun starts";
     return verdict(decision, "preload libbootstrap.so to set it up");
   }
-  decision.reason = "no plugin set up this step (srun -v says why where srun --help has --bootstrap)";
+  decision.reason = "no plugin set up this step (srun -v says why, if srun --help has --bootstrap)";
   return verdict(decision, "use --bootstrap=on, or without the plugin start slurm-bootstrap run PROGRAM");
 }
 
@@ -255,7 +255,7 @@ TaskPlan plan_task(const StepPlan& plan, const StepFacts& facts, const Settings&
   TaskPlan planned;
   planned.warnings = plan.warnings;
   VariableList variables(facts, planned.variables);
-  const bool has_ranks = facts.decision.set_up != SetUp::kTorchrun;  // torchrun sets those of its workers
+  const bool has_ranks = facts.decision.set_up != SetUp::kTorchrun;  // torchrun sets the ranks of its workers
   if (has_ranks) add_ranks(variables, facts, task);
   planned.variables.insert(planned.variables.end(), plan.variables.begin(), plan.variables.end());
   if (has_ranks && task.gpus != nullptr) add_gpu_variables(variables, *task.gpus, task.view);
@@ -313,8 +313,8 @@ bool has_our_gpu_list(const OwnPlan& own) {
   const std::string name(own.step.gpus->kind().variable);
   const auto list = environment.get(name);
   if (ours.has_set(name)) return !list || ours.is_ours(name, *list);
-  // In an unasked world the list stays Slurm's, of one GPU for each task of the node, and is not in the
-  // record; where another plugin gave each task a list of its own, no GPU is named.
+  // In an unasked world the list stays Slurm's, with one GPU for each task of the node, and is not in the record. If
+  // another plugin gave each task a list of its own, no GPU is named.
   const auto& place = own.facts.layout.place(own.facts.ranks_here.front());
   return ours.has_set(kGpuVariable) && own.step.gpus->list.entries.size() >= place.local_size;
 }

@@ -104,13 +104,13 @@ class Scan {
     if (option == "-n" || option == "--name") search_.enter_named(value);
   }
 
-  // Of the tool that was entered last, up to its image or program: the second of two words is none of its options.
+  // Notes an option of the last tool, up to its image or program: behind that, options are no longer the tool's.
   void note_closing(std::string_view option) {
     if (operands_ > 1 || candidate_ || !closed_.empty() || !closes_environment(entered_, option)) return;
     closed_ = describe_closed_environment(entered_, option);
   }
 
-  // Behind an option of an environment runner PATH does not count: `conda run -n test`.
+  // A word behind an option of an environment runner is not searched in PATH: `conda run -n test`.
   ProgramHead find(std::size_t k) const {
     if (k == 0) return search_.find_first(words_[0]);
     if (is_path(k)) return search_.find_path(words_[k]);
@@ -149,7 +149,7 @@ class Scan {
     return std::span(words_).subspan(std::min(k, words_.size()));
   }
 
-  // "python3 train.py" of `accelerate launch train.py` and `mpirun python3 train.py`; empty: no word is clearly it.
+  // "python3 train.py" of `accelerate launch train.py` and `mpirun python3 train.py`; empty: no program is clear.
   std::string program_behind(std::size_t k) const {
     for (; has(k) && k <= kMostWords; ++k) {
       const auto type = is_path(k) ? type_of(find(k)) : FileType::kUnseen;
@@ -180,7 +180,7 @@ class Scan {
     if (name == "slurm-bootstrap") return judged(K::kTraining, name, " is a compiled program");
     if (is_torchrun(k)) return judge_torchrun(k + 1);
     const auto reason = is_users_file(words_[k]) ? std::string_view() : launcher_reason(name);
-    // torchrun_jsc, torchrun-2.9: has torchrun's own options.
+    // torchrun_jsc and torchrun-2.9 have torchrun's own options.
     if (name.starts_with("torchrun") && !reason.empty() && type_of(find(k)) == FileType::kPython) {
       return judge_torchrun(k + 1);
     }
@@ -264,7 +264,7 @@ class Scan {
     return judge_file(k, is_behind);
   }
 
-  // An unknown program may use its arguments in any way: it is set up in a job that asks for all its steps.
+  // An unknown program may use its arguments in any way, so it is set up only if its step or its job asks.
   Program as_argument(Program program) const {
     const bool is_sure = tool_ != Tool::kNone && !candidate_;
     if (is_sure || (program.kind != K::kLauncher && program.kind != K::kShell)) return program;
@@ -297,12 +297,12 @@ class Scan {
       return false;
     if (name.starts_with("torchrun")) return has_options || (!is_last && is_python_script(words_[next]));
     if (is_last || has_options) return true;
-    // A framework's launcher runs no Python, and a shell no compiled program.
+    // A framework's launcher does not run a Python interpreter, and a shell does not run a compiled program.
     if (kind == K::kLauncher) return runs_commands(name) || !(is_python(name_at(next)) || is_torchrun(next));
     return tool_ != Tool::kContainer && may_be_script(next);
   }
 
-  // For shells, by what is visible: behind a tool, a bare word that is no file is no program.
+  // True if a shell may run this word as a script. Behind a tool, a bare word that is no file is no script.
   bool may_be_script(std::size_t k) const {
     const auto name = name_at(k);
     if (is_python(name) || is_python_script(name) || is_torchrun(k) || is_tool(k)) return false;
@@ -349,7 +349,7 @@ class Scan {
     const bool is_script = is_python_script(name);
     if (!is_script && type != FileType::kElf && type != FileType::kPython) return std::nullopt;
     if (tool_ == Tool::kContainer && (is_behind || !is_script)) return std::nullopt;
-    // Behind an option it is a value if the next word may be the program.
+    // Behind an option this word is a value if the next word may be the program.
     if (is_behind && has(k + 1) && !is_option(words_[k + 1]) && is_unseen(k + 1, is_script)) return std::nullopt;
     if (is_program_sure_) return std::nullopt;
     is_program_sure_ = !is_behind;

@@ -27,9 +27,9 @@ struct Program {
   ProgramKind kind = ProgramKind::kUnseen;
   std::string name;           // the word that decided, without its folder: "mpirun", "train.py", "apptainer"
   std::string reason;         // for people, short: "mpirun starts its own ranks", "bash is a shell"
-  std::string remedy = {};    // of a launcher, and of what may start one, where it is no help to ask; else empty
+  std::string remedy = {};    // of a launcher, and of a program that may start one: what helps; else empty
   bool starts_ranks = false;  // of a launcher: MPI's or a framework's
-  bool is_stuck = false;      // it waits for ever on the nodes of the step, by its options
+  bool is_stuck = false;      // its options make it wait for ever on the nodes of the step
   std::string closed = {};    // a sentence: what keeps the variables of the task from the program; empty: nothing known
 };
 
@@ -46,7 +46,7 @@ struct ProgramPlace {
 // `words` is the command line of the step's program, as srun has it.
 Program classify_program(std::span<const std::string> words, const ProgramPlace& place);
 
-// The same by the words alone, where no file may be read.
+// The same from the words alone, if no file may be read.
 ProgramKind kind_by_words(std::span<const std::string> words, const Environment& environment, std::uint32_t nodes);
 
 }  // namespace bootstrap

@@ -17,10 +17,10 @@ inline constexpr std::size_t kProgramHead = 256;
 using ProgramHead = std::optional<std::string>;
 
 // The caller reads files: the first kProgramHead bytes of an executable file, or an empty head if it is not executable.
-// Nothing: there is no regular file. A relative path counts from srun's working directory.
+// nullopt: there is no regular file. A relative path counts from srun's working directory.
 using ReadHead = ProgramHead (*)(const std::string& path);
 
-// kImage: of Apptainer's, which is executable. kScript: of another language than Python. kOther: none of these.
+// kImage: an executable image of Apptainer. kScript: a script of another language than Python. kOther: none of these.
 enum class FileType : std::uint8_t { kUnseen, kElf, kPython, kScript, kImage, kOther };
 FileType type_of(const ProgramHead& file);
 

@@ -105,7 +105,7 @@ constexpr auto kModules = std::to_array<Named<std::string_view>>({
 constexpr std::string_view kShells =
     "bash rbash sh dash ash zsh ksh ksh93 mksh pdksh csh tcsh fish pwsh xonsh nu elvish rc es yash posh";
 
-// Compiled programs that run a script, which may start anything, as a shell's may.
+// Compiled programs that run a script. Like a shell's script, it may start anything.
 constexpr std::string_view kInterpreters =
     "perl ruby irb node nodejs deno bun Rscript R julia lua luajit php tclsh wish octave octave-cli matlab MATLAB java "
     "scala "
@@ -161,7 +161,7 @@ std::string names_in(const auto& table) {
   return all;
 }
 
-// mpirun.openmpi
+// "mpirun" of "mpirun.openmpi".
 std::string_view stem_of(std::string_view name) noexcept { return name.substr(0, name.find_first_of(".-_")); }
 
 bool is_numbered(std::string_view name, std::string_view stem, std::string_view numbers) noexcept {
@@ -173,7 +173,7 @@ std::string_view letters_of(std::string_view option) {
   return option.starts_with("-") && !option.starts_with("--") ? option.substr(1) : std::string_view();
 }
 
-// getopt takes the beginning of a long option for all of it.
+// getopt also accepts the beginning of a long option.
 bool is_long(std::string_view option, std::string_view shortest, std::string_view whole) {
   return option.starts_with(shortest) && whole.starts_with(option);
 }

@@ -1,5 +1,5 @@
-// Programs that are known by their names, what a command line of Python's names, and tools that start a program without
-// the variables of its task.
+// Programs that are known by their names, the script or module in a command line of Python, and tools that start a
+// program without the variables of its task.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ std::string_view launcher_reason(std::string_view name) noexcept;
 std::string_view launcher_module_reason(std::string_view module) noexcept;  // of `python -m MODULE`
 inline bool is_launcher_name(std::string_view name) noexcept { return !launcher_reason(name).empty(); }
 bool starts_ranks_of_mpirun(std::string_view name) noexcept;  // Open MPI's mpirun, or its daemon on another node
-// ./tune is a file of the user's: the name is a common word, and no package has a file there.
+// True for ./tune, which is a file of the user's: the name is a common word, and no package has a file there.
 bool is_users_file(std::string_view word) noexcept;
 // For `slurm-bootstrap status`, which is Python: names of tools and launchers, of modules, and of shells, between
 // blanks.
@@ -32,9 +32,9 @@ bool is_system_command(std::string_view word) noexcept;  // rm, /bin/hostname; n
 bool is_python(std::string_view name) noexcept;          // python3, python3.11, pypy3, ipython3
 bool is_python_script(std::string_view name) noexcept;   // train.py
 
-// Of a shell or a launcher: no common word, so that it counts wherever it stands among the arguments of a program.
+// True for the name of a shell or a launcher that is no common word, so it counts anywhere among a program's arguments.
 bool is_clear_name(std::string_view name) noexcept;
-// Of a launcher: another program's command line follows, as in mpirun python3 train.py.
+// True for a launcher that another program's command line follows, as in mpirun python3 train.py.
 bool runs_commands(std::string_view name) noexcept;
 
 // A tool runs the program that its command line names. kPython runs scripts and modules of Python, kEnvironment has
@@ -46,7 +46,7 @@ bool is_assignment(std::string_view word);           // NAME=VALUE
 bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, record
 
 bool is_torchrun_module(std::string_view module) noexcept;
-bool is_torchrun_script(std::string_view path) noexcept;  // where Debian and pip put it
+bool is_torchrun_script(std::string_view path) noexcept;  // torchrun, torch/distributed/run.py, launch.py
 
 struct PythonCommand {
   std::size_t script = 0;        // word of the script; 0: there is none
@@ -54,8 +54,8 @@ struct PythonCommand {
   std::size_t arguments = 0;     // first word behind either
 };
 
-// By Python's own options (python(1)); those of several letters may be joined: -uB. `at(i)` gives the i-th word, the
-// first one being Python itself.
+// By Python's own options (python(1)). Options of one letter may be joined: -uB. `at(i)` gives the i-th word, the first
+// one being Python itself.
 template <class At>
 PythonCommand read_python(std::size_t count, At at) noexcept {
   constexpr std::string_view kFlags = "bBdEhiIOPqsSuvVx";
@@ -84,7 +84,7 @@ bool is_launcher_process(int count, const char* const* words) noexcept;
 // Whether the option of `tool` keeps all variables of the task from the program: `env -i`, `apptainer exec --cleanenv`.
 bool closes_environment(std::string_view tool, std::string_view option) noexcept;
 
-// sudo does so unless one of its options, those in front of the program, preserves them. `arguments`: behind sudo.
+// True unless one of sudo's options in front of the program preserves the variables. `arguments`: behind sudo.
 bool sudo_closes_environment(std::span<const std::string> arguments);
 
 // What people read: `"env -i" keeps RANK, ... from the program; use env without -i`.

@@ -32,16 +32,16 @@ const SettingSpec* find_spec(std::string_view option) {
   return nullptr;
 }
 
-// An option that takes no value but behind '='.
+// True for an option that takes no value, or takes one only behind '='.
 bool is_complete(std::string_view option) {
   const auto* const spec = find_spec(option);
   if (spec != nullptr) return !spec->alone.empty();
   return has_word(kSrunFlags, option);
 }
 
-// Calls `note(option, value)` for each option of srun's. Its arguments end where its program begins: at the first word
-// that is neither an option nor the value of the one before it.
-// Those of the next component begin behind ":", which is noted, too. Returns where the last program begins.
+// Calls `note(option, value)` for each option of srun's. The options end where the program begins: at the first word
+// that is neither an option nor the value of the option before it. The options of the next component begin behind ":",
+// for which `note` is called, too. Returns where the last program begins.
 template <class Note>
 std::size_t for_each_option(std::span<const std::string> arguments, Note note) {
   std::string_view open;  // an option whose value may be the next word
@@ -139,8 +139,8 @@ Settings with_arguments(std::span<const std::string> arguments, const Settings& 
   return with;
 }
 
-// By the plugin's own rules: --bootstrap=on asks; off and auto do not, with any other option; explain only prints.
-// The default for a step that asks would change what Slurm does with another step.
+// By the plugin's own rules: --bootstrap=on asks; off and auto do not, whatever other options there are; explain only
+// prints. A wrong true would change how Slurm binds GPUs in a step that does not ask.
 bool asks_for_itself(std::span<const std::string> arguments) {
   std::optional<Mode> mode;
   bool has_others = false;
@@ -168,7 +168,7 @@ bool implies_gpu_binding(const Environment& environment, std::span<const std::st
          any_component(environment, "SLURM_TRES_PER_TASK", names_gpus);
 }
 
-// The last of them that binds counts, as for srun.
+// The last option that binds counts, as for srun.
 UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments) {
   const auto tres_bind = last_word(Environment(), arguments, kTresBind, "");
   const std::array<std::pair<std::string_view, std::string_view>, 2> asked{
@@ -192,7 +192,7 @@ std::string binding_to_keep(const Environment& environment, std::span<const std:
     return std::any_of(arguments.begin(), arguments.end(), [&](auto& word) { return file_name_of(word) == name; });
   };
   if (!has("slurm-bootstrap") || !has("near")) return {};
-  // In a step inside a step the variable is Slurm's, of the outer one.
+  // In a step inside a step Slurm has set the variable, for the outer step.
   const auto inherited = environment.has("SLURM_STEP_ID") ? "" : environment.get("SLURM_CPU_BIND").value_or("");
   const auto bind = last_word(Environment(), arguments, "--cpu-bind", "");
   const auto words = split(bind.empty() ? inherited : bind, ',');

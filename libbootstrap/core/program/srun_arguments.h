@@ -1,5 +1,5 @@
-// Reads srun's own options before srun parses them. Only for the default of --gpu-bind in a step that asks: srun reads
-// it from a variable before it parses its command line.
+// Reads srun's own options from its command line: before srun parses them, and for what srun's hooks do not provide.
+// srun takes the default of --gpu-bind from a variable before it parses its options.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,13 +38,13 @@ inline auto fields_of(UsersBind& bind) { return std::tie(bind.kind, bind.option)
 UsersBind asked_gpu_binding(const Environment& environment, std::span<const std::string> arguments);
 
 // The user's own binding of tasks to cores, where `slurm-bootstrap near` is in the line: "--cpu-bind=cores". Empty:
-// there is none. What Slurm binds to by itself looks the same to a task.
+// there is none. A task cannot tell it from a binding that Slurm chose.
 std::string binding_to_keep(const Environment& environment, std::span<const std::string> arguments);
 
-// The words of the program, by which options take a value.
+// The program and its arguments: what follows srun's options and their values.
 std::span<const std::string> program_words(std::span<const std::string> arguments);
 
-// srun ends once slurmctld has the step (Slurm 26.05).
+// True for --async: srun ends once slurmctld has the step (Slurm 26.05).
 bool is_async(std::span<const std::string> arguments);
 
 // What the line and the variables of a job ask for. Slurm may give a step another size.
@@ -64,10 +64,10 @@ std::string requested_nodes(std::span<const std::string> arguments);
 bool may_be_no_world(const Environment& environment, std::span<const std::string> arguments,
                      std::string_view launchers = {});
 
-// A step that may have several components: "srun ... : ..." or --het-group, which srun takes in short, too.
+// True if the step may have several components: "srun ... : ..." or --het-group, also in its short forms.
 bool expects_components(std::span<const std::string> arguments);
 
-// The same, but for --het-group with a single number: a step of one component is like any other.
+// The same, but false for --het-group with a single number: a step of one component is like any other.
 bool has_several_components(std::span<const std::string> arguments);
 
 }  // namespace bootstrap

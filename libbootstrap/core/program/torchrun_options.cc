@@ -1,4 +1,4 @@
-// What the options of torchrun and of accelerate leave to others: how many nodes there are, and where they meet.
+// What the options of torchrun and of accelerate leave open: how many nodes there are, and where they meet.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/program/torchrun_options.h"
 
@@ -41,7 +41,7 @@ bool says_nothing_new(const Given& given, std::uint32_t nodes) {
   return given.name == "nnodes" && parse_unsigned(given.value, UINT32_MAX) == nodes;
 }
 
-// argparse takes the beginning of an option for all of it. Where several begin so, it refuses; we do not care which.
+// argparse also accepts the beginning of an option. If several options begin so, it refuses; any of them will do here.
 std::vector<std::string_view> options_like(std::string_view given) {
   std::vector<std::string_view> found;
   for (const auto list : {kWithValue, kTorchrunFlags}) {
@@ -66,7 +66,7 @@ void add_variables(std::vector<Given>& given, const Environment& environment) {
   }
 }
 
-// "--node_rank=0" or "--node_rank 0", whose value is the next word. Moves `i` to the last word of it.
+// "--node_rank=0" or "--node_rank 0", whose value is the next word. Moves `i` to the option's last word.
 Given read_option(std::span<const std::string> arguments, std::size_t& i, bool takes_value) {
   const std::string_view word = arguments[i];
   const auto equals = word.find('=');
@@ -81,7 +81,7 @@ Given read_option(std::span<const std::string> arguments, std::size_t& i, bool t
   return given;
 }
 
-// Up to the training script. `unknown`: an option that torchrun does not have, behind which nothing is clear.
+// Up to the training script. `unknown`: an option that torchrun does not have. What follows it cannot be read.
 std::vector<Given> read_options(std::span<const std::string> arguments, std::string& unknown) {
   std::vector<Given> found;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -119,8 +119,8 @@ std::string_view host_of(std::string_view endpoint) {
   return endpoint.find(':', colon + 1) == std::string_view::npos ? endpoint.substr(0, colon) : endpoint;
 }
 
-// torchrun waits until all of its nodes are there: it never comes to an end if two of them have one rank, or each looks
-// for the others on itself. A rank counts for the static rendezvous alone (torch/distributed/run.py: config_from_args).
+// torchrun waits for all of its nodes. It waits for ever if two nodes have the same rank, or if each node looks for the
+// others on itself. Only the static rendezvous uses the rank (torch/distributed/run.py: config_from_args).
 std::string find_conflict(const std::vector<Given>& given, const NodesOfStep& nodes) {
   const auto value_of = [&](std::string_view name) {
     const auto last = std::find_if(given.rbegin(), given.rend(), [&](const Given& one) { return one.name == name; });

@@ -1,4 +1,4 @@
-// What the options of torchrun and of accelerate leave to others: how many nodes there are, and where they meet.
+// What the options of torchrun and of accelerate leave open: how many nodes there are, and where they meet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,8 +18,8 @@ struct NodesOfStep {
 
 // What a user decided about nodes, rendezvous and master.
 struct NodeOptions {
-  std::string first;   // as it is written: an option, one that torchrun does not have, or a variable PET_*; empty: none
-  std::string remedy;  // "remove --node_rank 0 and unset PET_RDZV_ID"
+  std::string first;     // as it is written: an option, known or not, or a variable PET_*; empty: none
+  std::string remedy;    // "remove --node_rank 0 and unset PET_RDZV_ID"
   std::string conflict;  // why it hangs on the nodes of the step, without the launcher's name; empty: it may work
 };
 

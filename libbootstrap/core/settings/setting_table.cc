@@ -32,7 +32,7 @@ std::vector<std::string_view> names_of(std::uint32_t mask) {
 
 tl::unexpected<Error> refuse_value(std::string reason) { return fail(ErrorCode::kInvalid, std::move(reason)); }
 
-// Each of these reads the value of a setting, or returns what the setting takes.
+// Each function below reads the value of a setting. Its error says which values the setting takes.
 
 template <class Value, const auto& kWords>
 Result<Value> read_word(std::string_view text) {
@@ -51,7 +51,7 @@ Result<bool> read_timing(std::string_view text) { return text == "1"; }
 constexpr std::string_view kSeconds = "a number of seconds";
 constexpr std::string_view kPorts = "a number of ports";
 
-// From 1 to the most; "off" is 0 where that is allowed.
+// From 1 to kMost; "off" is 0 if it is allowed.
 template <std::uint32_t kMost, const std::string_view& kWhat, bool kMayBeOff>
 Result<std::uint32_t> read_number(std::string_view text) {
   if (kMayBeOff && text == "off") return 0U;
@@ -77,7 +77,7 @@ Result<std::string> read_partitions(std::string_view text) {
   return refuse_value("use names of partitions, separated by commas");
 }
 
-// Of files without their folders, and of modules.
+// True for the name of a file without its folder, or of a module.
 bool is_program_name(std::string_view name) {
   return !name.empty() && !name.starts_with('-') && std::all_of(name.begin(), name.end(), [](char c) {
     return is_alphanumeric(c) || std::string_view("._+-").find(c) != std::string_view::npos;
@@ -151,7 +151,7 @@ Result<InterfaceChoice> read_interface(std::string_view text) {
   return refuse_value("use gloo, auto, off, the name of a network interface or a network such as 10.0.0.0/8");
 }
 
-// Each of these writes a value as it is read.
+// Each function below writes a value in the form in which it is read.
 
 template <class Value, const auto& kWords>
 std::string write_word(Value value) {
@@ -234,7 +234,7 @@ constexpr std::array kSpecs{
          "range for computed ports; keep it outside ip_local_port_range"}),
     row<&Settings::ports, read_number<kMaxTaskPorts, kPorts, true>, write_number>(
         {"ports", "SLURM_BOOTSTRAP_PORTS", "bootstrap-ports", "N|off", "",
-         "so many further ports for each task, for servers of its own, in BOOTSTRAP_PORTS"}),
+         "number of further ports for each task, for servers of its own, in BOOTSTRAP_PORTS"}),
     row<&Settings::address, read_address, write_text>(
         {"master_addr", "SLURM_BOOTSTRAP_ADDR", "bootstrap-addr", "NAME|TEMPLATE", "",
          "MASTER_ADDR; %h stands for the host of rank 0, as in %h-ib0, %a for its NodeAddr"}),

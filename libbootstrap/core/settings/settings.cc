@@ -35,7 +35,7 @@ struct ShownSetting {
   Source source;
 };
 
-// Those of the step that are not at their default.
+// The settings of the step that are not at their default.
 std::vector<ShownSetting> shown_settings(const Settings& settings) {
   std::vector<ShownSetting> shown;
   for (const auto& spec : setting_specs()) {
@@ -151,7 +151,7 @@ Result<Settings> read_settings(std::string_view text) {
     const auto* const source = std::find(kSources.begin() + 1, kSources.end(), item.substr(0, colon));
     const bool is_item = equals != std::string_view::npos && colon < equals && source != kSources.end();
     const auto* const spec = is_item ? find_setting(item.substr(colon + 1, equals - colon - 1)) : nullptr;
-    if (is_item && spec == nullptr) continue;  // a newer plugin has it, and has applied it
+    if (is_item && spec == nullptr) continue;  // of a newer plugin, which has applied it
     if (spec == nullptr || spec->applies_to != AppliesTo::kStep ||
         !spec->apply(settings, item.substr(equals + 1), static_cast<Source>(source - kSources.begin()))) {
       return fail(ErrorCode::kInvalid, cat({"cannot read SLURM_BOOTSTRAP_SETTINGS=", quote(text),

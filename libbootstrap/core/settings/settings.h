@@ -60,7 +60,7 @@ struct Setting {
 
 enum class Mode : std::uint8_t { kAuto, kOn, kOff };  // kAuto: `when` decides
 // Which unasked steps are set up, in the order of the values: those with a task for each GPU; none, but each step is
-// reported; those with GPUs; all; none. The last one is for steps that ask, too: no step is set up.
+// reported; those with GPUs; all; none. With kNever no step is set up, not even one that asks.
 enum class When : std::uint8_t { kWorld, kObserve, kGpu, kAlways, kAsked, kNever };
 
 enum class GpuMode : std::uint8_t {
@@ -153,17 +153,17 @@ struct SettingSpec : SettingNames {
 
 std::span<const SettingSpec> setting_specs();
 
-// --bootstrap=, and the mode in a value of it. Nothing: the value is explain alone, or not valid.
+// True for the setting of --bootstrap=. mode_of() reads the mode in its value; nullopt: explain alone, or not valid.
 bool is_mode(const SettingSpec& spec);
 std::optional<Mode> mode_of(std::string_view value);
 
-// True for letters, digits and "-._:" alone, which host names and addresses consist of.
+// True if the text has only characters of host names and addresses: letters, digits and "-._:".
 bool is_host_name(std::string_view text);
 
 std::string_view when_name(When when);
 
 // Where the setting of this name ("port") was set, for messages: "--bootstrap-port", "SLURM_BOOTSTRAP_PORT" or "port=
-// in plugstack.conf". Of a default it is the option, or what else can change it.
+// in plugstack.conf". For a default: the option, or what else can change it.
 std::string setting_name(const Settings& settings, std::string_view name);
 // The same with its value: "--bootstrap-gpu=first", "SLURM_BOOTSTRAP_GPU=first" or "gpu=first in plugstack.conf".
 std::string setting_text(const Settings& settings, std::string_view name);
@@ -172,7 +172,7 @@ std::string setting_text(const Settings& settings, std::string_view name);
 // the order of calls does not matter.
 Status apply_setting(Settings& settings, const SettingSpec& spec, std::string_view value, Source source);
 
-// The site's settings that MASTER_ADDR and MASTER_PORT come from, "port=auto". All nodes take those of srun's host: a
+// The site's settings from which MASTER_ADDR and MASTER_PORT follow, "port=auto". All nodes use those of srun's host: a
 // change of plugstack.conf reaches one host after the other, and ranks with different ports would wait for each other.
 std::vector<std::string> write_endpoint(const Settings& settings);
 void take_endpoint(Settings& settings, const std::vector<std::string>& endpoint);
@@ -190,7 +190,7 @@ Settings process_settings(const Environment& environment);
 // The settings of a step that are not at their default, for people: "--bootstrap=on, when=always in plugstack.conf".
 std::string list_settings(const Settings& settings);
 
-// Returns the one of these that asks for the step to be set up: an option, or SLURM_BOOTSTRAP=on; empty if none does.
+// Returns the setting that asks for the step to be set up: an option, or SLURM_BOOTSTRAP=on; empty if none does.
 std::string asking_setting(const Settings& settings);
 
 // The same in the form of SLURM_BOOTSTRAP_SETTINGS, so that `slurm-bootstrap explain` in a task shows where each was

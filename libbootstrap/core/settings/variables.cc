@@ -90,7 +90,7 @@ constexpr std::string_view kOfComponents =
     "SLURM_GPUS_PER_TASK SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_TRES_PER_TASK";
 
 // "SLURM_GPUS_PER_TASK" of "SLURM_GPUS_PER_TASK_HET_GROUP_12": sbatch and salloc add the number of the component. Only
-// of the variables that any_component() reads: with a number a user could make a thousand known names of each.
+// for the variables that any_component() reads: else a user could make 128 known names of each variable.
 std::string_view without_component(std::string_view name) {
   constexpr std::string_view kGroupMark = "_HET_GROUP_";
   constexpr std::uint32_t kLastComponent = 127;  // Slurm has up to 128
@@ -128,7 +128,7 @@ void read_entry(Environment& environment, std::string_view name, std::string_vie
   if (!known && unknown == UnknownVariables::kSkip) return;
   if (!known || known->accepts(value)) return environment.add(name, value);
   if (!known->is_setting) return environment.refuse(name);
-  environment.add(name, value.substr(0, known->bytes + 1));  // as much as shows that the value is too long
+  environment.add(name, value.substr(0, known->bytes + 1));  // enough to show that the value is too long
 }
 
 Environment read_entries(const char* const* entries, UnknownVariables unknown) {

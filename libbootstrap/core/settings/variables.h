@@ -1,6 +1,6 @@
 // The variables that this project reads, each with its longest value, and those that its parts pass on to each other.
 //
-// Passed on, and no settings:
+// Passed on between the parts, and no settings:
 //
 // Name                            Written by                Read by                  In the tasks
 // SLURM_BOOTSTRAP_DECISION        srun                      slurmstepd               no
@@ -11,14 +11,14 @@
 // SLURM_BOOTSTRAP_LAUNCH_DEFAULT  srun                      slurmstepd               no
 // SLURM_BOOTSTRAP_SUPERVISOR      slurm-bootstrap supervise srun                     no
 // SRUN_EXPORT_ENV                 srun, in het steps        srun itself              no
-// RANK, until task_init           srun, in steps that ask   no program: no number    no
+// RANK, until task_init           srun, in steps that ask   no program: placeholder  no
 // SLURM_BOOTSTRAP_STEP            slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_EXPORTS         slurmstepd, preload, srun all, library             yes
 // SLURM_BOOTSTRAP_SETTINGS        slurmstepd, preload       library                  yes
 // SLURM_BOOTSTRAP_GIVEN_UP        preload                   preload                  yes
 //
-// All begin with SLURM_, which carries them through --export=NONE. Each names its step, so that a leftover of an outer
-// step is recognised.
+// Names that begin with SLURM_ pass --export=NONE. In a task, SLURM_BOOTSTRAP_STEP or the value itself names the step,
+// so that a leftover of an outer step is recognised.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -58,7 +58,7 @@ inline constexpr std::string_view kAskedExportValue =
     "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT,SLURM_BOOTSTRAP_FAILURE,ALL";
 inline bool is_our_export(std::string_view value) { return value == kExportValue || value == kAskedExportValue; }
 
-// From srun to slurmstepd, which removes them; and to srun, which removes what it was started with.
+// srun passes them to slurmstepd, which removes them. srun also removes those that it was started with.
 inline constexpr std::array<std::string_view, 5> kMessages{kDecisionVariable, kFailureVariable, kUsersBindVariable,
                                                            kLaunchDefaultVariable, kSupervisorVariable};
 
@@ -78,8 +78,7 @@ struct KnownVariable {
   bool accepts(std::string_view value) const;
 };
 
-// That of SLURM_GPUS_PER_TASK also for SLURM_GPUS_PER_TASK_HET_GROUP_0. Nothing: the project does not read this
-// variable.
+// For SLURM_GPUS_PER_TASK_HET_GROUP_0 that of SLURM_GPUS_PER_TASK. nullopt: the project does not read this variable.
 std::optional<KnownVariable> find_known_variable(std::string_view name);
 
 enum class UnknownVariables : std::uint8_t {
@@ -97,7 +96,7 @@ void read_entry(Environment& environment, std::string_view name, std::string_vie
 // One sentence about the variables that were too long; empty: there are none.
 std::string describe_refused(const Environment& environment);
 
-// The same about misspelt names, such as SLURM_BOOTSTRAP_PRT: for those who ask.
+// The same about misspelt names, such as SLURM_BOOTSTRAP_PRT; for explain, srun -v and check.
 std::string describe_unknown(const Environment& environment);
 
 }  // namespace bootstrap

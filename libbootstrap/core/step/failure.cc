@@ -105,7 +105,7 @@ std::optional<std::uint64_t> FailureHistory::first_arrival() const {
   return arrivals_.front().at;
 }
 
-// How many tasks ended as the first one did, at the same time; 0 where one of them is to be named. Those that were
+// How many tasks ended as the first one did, at the same time; 0 if the first one is to be named. Those that were
 // killed meanwhile do not count: with --kill-on-bad-exit srun kills all tasks that have not ended yet.
 std::uint32_t FailureHistory::count_alike() const {
   const auto& first = arrivals_.front();
@@ -124,7 +124,7 @@ std::string FailureHistory::first_cause() const {
   return cat({is_of_most ? "all" : std::to_string(first.rank), ":", std::to_string(first.wait_status)});
 }
 
-// The others may have failed since they waited for these.
+// The other tasks may have failed because they waited for these.
 std::string FailureHistory::describe_finished() const {
   if (finished_.empty()) return {};
   constexpr std::string_view kHow = " ended before that with exit code 0";
@@ -140,7 +140,7 @@ std::string FailureHistory::sentence(bool others_run) const {
   if (is_dropped_ || arrivals_.empty()) return {};
   const auto& first = arrivals_.front().failure;
   if (is_killed(first) && !first.is_outlived && !others_run) {
-    // Slurm kills all tasks: a task that alone was killed was killed by another process.
+    // Slurm kills all tasks. If only one task was killed, another process killed it.
     const auto is_also_killed = [](const Arrival& arrival) { return is_killed(arrival.failure); };
     const auto killed = std::count_if(arrivals_.begin(), arrivals_.end(), is_also_killed);
     if (killed > 1 || arrivals_.size() == 1) return {};
@@ -148,7 +148,7 @@ std::string FailureHistory::sentence(bool others_run) const {
   if (const auto alike = is_killed(first) ? 0 : count_alike(); alike != 0) {
     const auto who = alike == tasks_ ? cat({"all ", std::to_string(tasks_), " tasks"})
                                      : cat({std::to_string(alike), " of ", std::to_string(tasks_), " tasks"});
-    // It may have made the others fail within that time, so its output is worth reading.
+    // The first task may have made the others fail within that time, so its output is worth reading.
     return cat({who, " failed in the same way, ", failing_task(first), " first: ", exit_cause(first), ", ",
                 failure_time(first), describe_finished()});
   }

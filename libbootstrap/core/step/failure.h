@@ -18,8 +18,8 @@
 
 namespace bootstrap {
 
-// From srun to the nodes: the UDP port where it receives failures, and the token that they carry. Not seen by tasks.
-// Like all that srun adds it starts with SLURM_, which carries it through --export=NONE.
+// srun sends the nodes its UDP port for failures, and the token of each report. Tasks do not see it. Like all variables
+// that srun adds, its name starts with SLURM_, which carries it through --export=NONE.
 struct FailureAddress {
   std::uint16_t port = 0;
   std::uint64_t token = 0;  // random: only processes that can read the step's environment can report to srun
@@ -60,7 +60,7 @@ std::string write_report(const Report& report, std::uint64_t token) {
   return cat({failure_prefix(token), write_record(report)});
 }
 
-// Nothing where the text has another token, or is another kind of report, which has another number of fields.
+// Returns nullopt if the text has another token, or is another kind of report, which has another number of fields.
 template <class Report>
 std::optional<Report> read_report(std::string_view text, std::uint64_t token) {
   const auto prefix = failure_prefix(token);
@@ -68,12 +68,12 @@ std::optional<Report> read_report(std::string_view text, std::uint64_t token) {
   return read_record<Report>(text.substr(prefix.size()));
 }
 
-// Ended by a signal with which Slurm, users and terminals end or notify programs, or exited as a shell does whose
-// program was: that task has not failed.
+// True if the task, or a shell's program, ended by a signal with which Slurm, users and terminals end or notify
+// programs: that task has not failed.
 bool is_ended_on_request(const Failure& failure);
-// Ended with exit code 0: no failure, but others may wait for it in vain.
+// True for exit code 0: no failure, but other tasks may wait for this one in vain.
 bool is_success(const Failure& failure);
-// Ended by SIGKILL, and not for lack of memory as far as the kernel shows: Slurm ends steps so, too.
+// True if SIGKILL ended the task, and the kernel shows no lack of memory: Slurm ends steps this way, too.
 bool is_killed(const Failure& failure);
 
 // True for a program that reports its own errors, by its command line: `slurm-bootstrap`, but for its command `run`,
@@ -91,17 +91,17 @@ class FailureHistory {
   // `now`: milliseconds of any clock that does not go back. A success before the first failure is part of its sentence.
   void add(const Failure& failure, std::uint64_t now);
 
-  // Somebody ended the step before anything of it failed: nothing of it is a failure any more.
+  // The job was ended from outside before a task failed, so no report is a failure any more.
   void drop_all() { is_dropped_ = true; }
 
-  // When the first one arrived, if there is one.
+  // When the first failure arrived; nullopt: there is none.
   std::optional<std::uint64_t> first_arrival() const;
 
-  // Of the first one that arrived: its rank, or "all" of most, and its status: "2:256". The same where it fails again.
+  // "2:256" of the first failure: its rank, or "all" if most failed alike, and its status. Equal if it fails again.
   std::string first_cause() const;
 
-  // How the step failed, in one sentence without a full stop; empty where it is not certain that a task failed by
-  // itself. It is certain of a task that was killed while others still run.
+  // How the step failed, in one sentence without a full stop; empty if it is not certain that a task failed by itself.
+  // It is certain if a task was killed and others still run.
   std::string sentence(bool others_run) const;
 
  private:
@@ -116,7 +116,7 @@ class FailureHistory {
   std::uint32_t tasks_;
   bool is_dropped_ = false;
   std::vector<Arrival> arrivals_;
-  std::vector<Failure> finished_;  // successes before the first of them
+  std::vector<Failure> finished_;  // successes before the first failure
 };
 
 }  // namespace bootstrap

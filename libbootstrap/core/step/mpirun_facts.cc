@@ -35,7 +35,7 @@ struct Identity {
 Result<Identity> read_identity(const Environment& environment) {
   Identity self;
   self.id = mpirun_id(environment.get("PMIX_NAMESPACE").value_or(""));
-  // OMPI_COMM_WORLD_NODE_RANK, too, is a place among the processes of the node, in Open MPI's words.
+  // Not OMPI_COMM_WORLD_NODE_RANK: to Open MPI it is another place among the processes of the node.
   std::uint32_t* const values[] = {&self.rank, &self.size, &self.local_rank, &self.local_size};
   for (std::size_t i = 0; i < std::size(values); ++i) {
     const auto read = number(environment, kOwnNames[i]);
@@ -59,7 +59,7 @@ std::string own_host(const Environment& environment, const MpirunContext& around
   return around.host.empty() ? "localhost" : around.host;
 }
 
-// The ranks of other nodes stand on one node of this name. Which of them share a node is not known either.
+// The layout has the ranks of all other nodes on one node of this name: which of them share a node is not known.
 constexpr std::string_view kOtherHosts = "other-hosts";
 
 Result<Layout> layout_of_mpirun(const Identity& self, const std::string& host) {
@@ -138,7 +138,7 @@ Result<StepFacts> read_mpirun_facts(const Environment& environment, const Mpirun
   facts.is_one_task = true;
   facts.environment = without_outer_step(environment);
   facts.gpu_list = read_visible_gpus(facts.environment);
-  // A list that is there and empty hides all GPUs from a program, which may be intended.
+  // An empty list hides all GPUs from a program, which may be intended.
   const auto& all = facts.environment.all();
   const bool has_list = std::any_of(kGpuListKinds.begin(), kGpuListKinds.end(),
                                     [&](const GpuListKind& kind) { return all.find(kind.variable) != all.end(); });

@@ -1,4 +1,4 @@
-// The variables of a plan, under one rule: a value that the user set for this step is kept where it can be right.
+// The variables of a plan, under one rule: a value that the user set for this step is kept if it can be right.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/planned_variables.h"
 
@@ -78,8 +78,8 @@ std::vector<std::string> ExportRecord::unchanged(const Environment& environment)
   if (step_tag_.empty()) return names;
   for (const auto& [name, mark] : exports_) {
     const auto value = environment.get(name);
-    // Slurm sets or removes these anew at each step (or srun, with us in it, the last one): what is there now is of
-    // this step.
+    // Slurm sets or removes its lists of GPUs at each step, and the plugin in srun removes our SLURM_NTASKS_PER_NODE,
+    // so what is set now is of this step.
     const bool from_slurm =
         name == kTasksPerNodeVariable ||
         std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();

@@ -16,10 +16,10 @@
 
 namespace bootstrap {
 
-// In RANK where a step asks on its own line, until task_init sets the rank.
+// The value of RANK in a step that asks on its own line, until task_init sets the rank.
 inline constexpr std::string_view kRankPlaceholder = "not-set:this-node-did-not-run-slurm-bootstrap";
 
-inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and missing at times
+inline constexpr std::string_view kTasksPerNodeVariable = "SLURM_NTASKS_PER_NODE";  // Slurm's, and not always set
 
 enum class Action : std::uint8_t {
   kSet,       // was not there
@@ -34,7 +34,7 @@ struct PlannedVariable {
   std::string from = {};                     // where the value comes from, for people
   std::uint32_t Place::*of_place = nullptr;  // set: the value of each rank of the step is this part of its place
   bool is_of_task = false;                   // other tasks may have another value
-  std::optional<Framework> framework = {};   // the one that reads it; empty: all do, or ours do
+  std::optional<Framework> framework = {};   // the one that reads it; empty: any program, or this project
   Action action = Action::kSet;
   bool is_users = false;       // `previous` was the user's, and no leftover of ours
   bool is_unsuitable = false;  // `previous` is the user's, and cannot be right
@@ -49,7 +49,7 @@ using Variables = std::vector<PlannedVariable>;
 const PlannedVariable* find_variable(const Variables& variables, std::string_view name);  // null: it is not there
 bool is_kept(const Variables& variables, std::string_view name);                          // the user's value stays
 
-// The value that the program really sees: the user's where it is kept, else ours; empty: there is none.
+// The value that the program really sees: the user's if it is kept, else ours; empty: there is none.
 std::string effective_value(const Variables& variables, std::string_view name);
 
 // The values that the plugin of an outer step left in an inherited environment.
@@ -61,21 +61,21 @@ class ExportRecord {
   // inside a task of the outer step is the user's.
   bool is_ours(std::string_view name, std::string_view value) const;
 
-  bool has_set(std::string_view name) const;  // by the record, also where it was changed since
+  bool has_set(std::string_view name) const;  // by the record, even if it was changed since
 
-  const std::string& step_tag() const { return step_tag_; }                  // empty: there are none
+  const std::string& step_tag() const { return step_tag_; }                  // empty: there is no record
   std::vector<std::string> unchanged(const Environment& environment) const;  // names that still hold our values
-  std::string with(std::string_view name, std::string_view value) const;     // as text, with this value of it
+  std::string with(std::string_view name, std::string_view value) const;  // the record as text, with this value in it
 
  private:
   std::string step_tag_;
   std::vector<std::pair<std::string, std::uint32_t>> exports_;
 };
 
-// Adds SLURM_BOOTSTRAP_EXPORTS, the record of all variables that are there, as the last one.
+// Adds SLURM_BOOTSTRAP_EXPORTS, the record of all of `variables`, as the last one.
 void add_exports(Variables& variables);
 
-// In a task that is set up already, the values that it was given are the plan's: slurmstepd knew more than a task does.
+// In a task that is set up already, the plan has the values that it was given: slurmstepd knew more than a task does.
 class VariableList {
  public:
   // Appends to `variables`.
@@ -94,7 +94,7 @@ class VariableList {
   // A part of this rank's place. The user's value is kept if it is right for each of the ranks.
   void by_place(std::string_view name, const Place& place, std::uint32_t Place::*member, std::string from);
 
-  // What one framework reads. Nothing where a task that is set up was given none.
+  // A variable of one framework. Adds nothing if this task is set up and was not given the variable.
   void of_framework(Framework framework, std::string_view name, std::string value, std::string from, bool is_of_task);
 
   // Always our value: a value of Slurm or an outer step is replaced without a message.
@@ -109,10 +109,10 @@ class VariableList {
   // True if the variable is set, and not left over from us: by the user, or by Slurm for the user.
   bool set_by_user(std::string_view name) const;
 
-  // The task is set up, and was not given this variable.
+  // True if the task is set up and was not given this variable.
   bool is_left_out(std::string_view name) const { return is_set_up_ && !record_.has_set(name) && !set_by_user(name); }
 
-  // The user's value of the last one added cannot be right, and is replaced.
+  // Replaces the user's value of the variable that was added last, because it cannot be right.
   void replace_users(std::string why);
 
  private:

@@ -26,7 +26,7 @@ std::size_t total(const std::vector<std::uint32_t>& counts) {
 
 constexpr std::size_t kMaxItems = 8;
 
-// Ranks [begin, end) of the list that are all ranks of one node and follow one another: named together.
+// The end of the ranks from `begin` on that are all ranks of one node in sequence, to be named together; else `begin`.
 std::size_t whole_node_end(const Layout& layout, const std::vector<Rank>& ranks, std::size_t begin) {
   const Place& first = layout.place(ranks[begin]);
   const std::size_t end = begin + first.local_size;
@@ -215,7 +215,7 @@ Status Layout::add_component(const LayoutComponent& component,
   return {};
 }
 
-// What follows from the nodes of all ranks.
+// Computes what follows from the node of each rank.
 void Layout::number_nodes() {
   first_.resize(hosts_.size() + 1);
   for (const auto& place : places_) ++first_[place.node + 1];
@@ -248,7 +248,7 @@ Result<Layout> Layout::make(const std::vector<LayoutComponent>& components) {
   Layout layout;
   std::size_t nodes = 0;
   for (const auto& component : components) nodes += component.nodes.size();
-  layout.hosts_.reserve(std::min(nodes, kMaxNodes));  // the names stay where they are
+  layout.hosts_.reserve(std::min(nodes, kMaxNodes));  // node_of_host views the names, so none may move
   std::unordered_map<std::string_view, std::uint32_t> node_of_host;
   node_of_host.reserve(std::min(nodes, kMaxNodes));
   for (const auto& component : components) {

@@ -20,11 +20,11 @@ using NodeIndex = std::uint32_t;  // place of a node in a node list, not its nod
 
 // Sizes above which a text is garbage or an attack: environments are user input that slurmstepd reads.
 inline constexpr std::size_t kMaxRanks = std::size_t{1} << 20;
-inline constexpr std::size_t kMaxNodesOfStep = 16'384;  // on a node, and of several components
+inline constexpr std::size_t kMaxNodesOfStep = 16'384;  // in slurmstepd, or with several components
 inline constexpr std::size_t kMaxComponents = 128;      // Slurm's MAX_HET_JOB_COMPONENTS
 
-// "2x3,1" is {2, 2, 2, 1}, `times` being "x" and `end` empty. Nothing for another text, and for more than `most`
-// values.
+// "2x3,1" is {2, 2, 2, 1} if `times` is "x" and `end` is empty. Returns nullopt for other texts, and for more than
+// `most` values.
 std::optional<std::vector<std::uint32_t>> read_runs(std::string_view text, std::string_view times, std::string_view end,
                                                     std::size_t most);
 
@@ -88,7 +88,7 @@ class Layout {
   std::vector<std::uint32_t> by_node_rank_;
 };
 
-// That, and the option that spreads them evenly. Empty: they are even, or their number cannot be.
+// describe_spread() of a layout, with the option for an even spread. Empty: the spread is even, or cannot be.
 std::string note_spread(const Layout& layout);
 
 // "rank 5 (node002, local rank 1)".
@@ -98,7 +98,7 @@ std::string describe_rank(const Layout& layout, Rank rank);
 // "all 32 ranks"; after eight items "and 40 more".
 std::string name_ranks(const Layout& layout, const std::vector<Rank>& ranks);
 
-std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks);  // "missing: " and these
+std::string missing_ranks(const Layout& layout, const std::vector<Rank>& ranks);  // "missing: rank 5 (...)"
 
 inline constexpr std::size_t kMaxLayoutText = 60000;  // below Environment::kMaxValue
 
@@ -110,11 +110,11 @@ struct ComponentText {
   std::vector<NodeIndex> node_of_rank;
 };
 
-// Where the ranks meet, as srun found it out. Each is empty where it is not known or not needed.
+// Where the ranks meet, as srun found out. Each is empty if it is not known or not needed.
 struct MeetingAddresses {
   std::string ours;     // the address of the MASTER_ADDR that we choose
-  std::string users;    // that of the user's
-  std::string of_node;  // NodeAddr of the node of rank 0, where it is used in place of the name
+  std::string users;    // the address of the user's MASTER_ADDR
+  std::string of_node;  // NodeAddr of the node of rank 0, if it is used in place of the name
 
   bool operator==(const MeetingAddresses&) const = default;
 };
@@ -122,8 +122,8 @@ struct MeetingAddresses {
 // "12.0/block", "12.0/cyclic", "12.0/plane:2", "12.0/map:2,0x3,1" (node of rank 0, of ranks 1 to 3, of rank 4); the
 // node list and the counts are SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
 // For several components "43.0/43;n[1-2];2x2;block/44;n3;1;block": each carries its job id, nodes and counts, since
-// Slurm's variables hold only the sorted union. Behind "@" stands what srun found of addresses, if it did,
-// as in "@10.0.0.1,10.1.0.1,10.0.0.1": nodes ask no name server.
+// Slurm's variables hold only the sorted union. Behind "@" are the addresses that srun found, if any, as in
+// "@10.0.0.1,10.1.0.1,10.0.0.1": nodes ask no name server.
 Result<std::string> write_layout(std::uint32_t job, std::uint32_t step, const std::vector<ComponentText>& components,
                                  const MeetingAddresses& meeting = {});
 
@@ -132,11 +132,11 @@ struct LayoutText {
   MeetingAddresses meeting;
 };
 
-// Of a text for which layout_is_for() is true. The nodes and counts of `whole` stand in where it leaves them out.
-// Refuses what is larger than `max_ranks`, kMaxNodes or kMaxComponents before it makes anything of it.
+// Reads a text for which layout_is_for() is true. If the text has no nodes and counts, those of `whole` count. Refuses
+// more than `max_ranks`, kMaxNodes or kMaxComponents before it builds anything.
 Result<LayoutText> read_layout(std::string_view text, const LayoutComponent& whole, std::size_t max_ranks = kMaxRanks);
 
-// Which step a layout text is for, without reading the rest: a text that an outer step left behind is passed over.
+// True if the text is for this step, by its beginning alone: a text that an outer step left behind is ignored.
 bool layout_is_for(std::string_view text, std::uint32_t job, std::uint32_t step);
 
 }  // namespace bootstrap

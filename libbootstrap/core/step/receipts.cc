@@ -1,4 +1,4 @@
-// Receipts: what a node reports to srun of its tasks' set-up, and which nodes have not reported it.
+// Receipts: what a node reports to srun about the set-up of its tasks, and which nodes have not reported.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/receipts.h"
 
@@ -20,10 +20,8 @@ std::string have(const std::vector<std::string>& hosts, std::string_view one, st
 constexpr std::uint64_t kSilent = 10'000;    // after another host reported that its tasks passed
 constexpr std::uint64_t kUnpassed = 60'000;  // after the last hello of a node
 constexpr std::uint64_t kGathering = 500;    // for tasks that end at about the same time
-constexpr std::uint64_t kLook =
-    20;  // between the first looks: which tasks have started is not known any more at the end
-constexpr std::uint64_t kRunning =
-    2'000;  // a node is not named before its tasks have run for so long, or the step ends
+constexpr std::uint64_t kLook = 20;          // between the first looks; srun forgets at its end which tasks have started
+constexpr std::uint64_t kRunning = 2'000;    // a node is not named before its tasks run so long, or the step ends
 constexpr std::uint64_t kLongest = 600'000;  // no look later than that
 
 constexpr std::string_view kRemedy = "; run there: slurm-bootstrap check --local";
@@ -104,17 +102,16 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
     if (!node.running_at && has_started(node.first_rank)) node.running_at = now;
     const bool is_unpassed = node.hello_at && now >= *node.hello_at + kUnpassed;
     const bool is_late = (is_gathered && node.is_never_set) || (was_running && is_unpassed);
-    // Where no report of any other host arrives, this node's cannot either. So silence counts only after one has
-    // arrived.
+    // Silence counts only after a report of another host has arrived: else UDP to srun may be blocked.
     const bool is_silent = !node.hello_at && passed_elsewhere_at_ && now >= *passed_elsewhere_at_ + kSilent;
-    // A hello is sent before the first task starts. So at the end of the step it does not come any more.
+    // A node sends its hello before its first task starts, so none comes after the end of the step.
     const bool never_comes = is_last && node.running_at && !node.hello_at && passed_elsewhere_at_;
     if (!is_late && !never_comes && !(was_running && is_silent)) continue;
     node.is_named = true;
     --unsettled_;
     (is_late ? unpassed : silent).push_back(node.host);
   }
-  // Less often, the longer it takes.
+  // Looks less often the longer it takes.
   look_at_ = now + std::max(kLook, (now - *first_at_) / 4);
   if (now - *first_at_ > kLongest) look_at_.reset();
   if (is_gathered) gathered_at_.reset();

@@ -1,4 +1,4 @@
-// Receipts: what a node reports to srun of its tasks' set-up, and which nodes have not reported it.
+// Receipts: what a node reports to srun about the set-up of its tasks, and which nodes have not reported.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,12 +15,12 @@
 
 namespace bootstrap {
 
-// From slurmstepd to srun, beside the failures of core/step/failure.h. srun of version 1.0.0 reads failures alone.
+// From slurmstepd to srun, beside the failures of core/step/failure.h. srun of version 1.0.0 reads only failures.
 struct NodeReport {
   enum class Kind : std::uint8_t {
-    kHello,     // the plugin is on the node, and its tasks come
+    kHello,     // the plugin is on the node, which will start its tasks
     kPassed,    // task_init has run to its end in all tasks of the node
-    kNeverSet,  // a task ended in which task_init has not
+    kNeverSet,  // a task ended in which task_init did not run to its end
     kRefused,   // no task will start; `reason` has the reason
     kLast = kRefused,
   };
@@ -35,7 +35,7 @@ inline auto fields_of(NodeReport& report) {
   return std::tie(report.kind, report.host, report.job, report.slurmstepd, report.tasks, report.reason);
 }
 
-// Which nodes of a step have not confirmed that their tasks got their part. Times are milliseconds of any clock that
+// Which nodes of a step have not confirmed that their tasks got their ranks. Times are milliseconds of any clock that
 // does not go back, and begin at 0.
 class Receipts {
  public:
@@ -47,14 +47,14 @@ class Receipts {
   // `is_elsewhere`: the report is from another host than srun's own.
   void add(const NodeReport& report, bool is_elsewhere, std::uint64_t now);
 
-  // When look() has something to do. Nothing: all nodes have confirmed, or none will be named any more.
+  // When look() has something to do. nullopt: all nodes have confirmed, or no further node will be named.
   std::optional<std::uint64_t> next_look() const;
 
   // Sentences without a full stop about nodes that were not named before. Most looks have none. `is_last`: the step has
   // ended, and all reports were added.
   std::vector<std::string> look(std::uint64_t now, const HasStarted& has_started, bool is_last = false);
 
-  // Once after a minute, where no other host has reported anything: UDP may be blocked. Empty at any other time.
+  // A note, once, if no other host has reported anything after a minute: UDP may be blocked. Empty at any other time.
   std::string note_silence(std::uint64_t now);
 
   bool has_passed_elsewhere() const { return passed_elsewhere_at_.has_value(); }
@@ -65,7 +65,7 @@ class Receipts {
     Rank first_rank = 0;
     std::uint32_t tasks = 0;
     std::uint32_t passed = 0;
-    std::vector<std::uint32_t> senders = {};  // whose tasks passed: each sends it twice
+    std::vector<std::uint32_t> senders = {};  // whose tasks passed: each reports that twice
     std::optional<std::uint64_t> hello_at;
     std::optional<std::uint64_t> running_at;  // when it was first seen that its tasks run
     bool is_never_set = false;                // a task ended without its rank

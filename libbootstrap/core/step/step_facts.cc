@@ -15,8 +15,8 @@
 namespace bootstrap {
 namespace {
 
-// In front of a decision: a node reads that of its own version alone, and of its own step. In all versions the step is
-// the second field and `asked` the fourth.
+// The first field of a decision: a node reads only decisions of its own version, and for its own step. In all versions
+// the step is the second field and `asked` the fourth.
 constexpr std::uint32_t kFormat = 5;
 constexpr std::array<std::string_view, 4> kSetUps{"nothing", "torchrun", "world", "all"};  // by SetUp
 constexpr std::string_view kSetUpPrefix = "set_up:";
@@ -116,7 +116,7 @@ Status check_order_is_known(const Environment& environment, const StepId& id, co
 }
 
 // Without srun's layout: in block, cyclic and plane order rank 0 is on the first node, and nodes are numbered in list
-// order. Returns the one of these three that puts the known tasks in their places; guesses no other order.
+// order. Returns the one of these three orders that puts the known tasks in their places; guesses no other.
 Result<Layout> deal(const Environment& environment, LayoutComponent step, const LocalTasks& local) {
   const auto distribution = environment.get("SLURM_DISTRIBUTION").value_or("");
   const auto plane = parse_unsigned(environment.get("SLURM_DIST_PLANESIZE").value_or(""), kMaxRanks).value_or(1);
@@ -135,9 +135,9 @@ Result<Layout> deal(const Environment& environment, LayoutComponent step, const 
   return fail(ErrorCode::kMisplaced, "SLURM_LOCALID is not the local rank of this task in the layout of the step");
 }
 
-// Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks. A user can
-// write both the environment and what slurmstepd knows, by an srun of the user's own. So a node has a limit: 100,000
-// ranks on 16,384 nodes take 5 MB and some milliseconds.
+// Reads SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE, and checks them against the number of tasks. A user with a
+// changed srun can write both the environment and what slurmstepd knows. So a node has a limit: 100,000 ranks on 16,384
+// nodes take 5 MB and some milliseconds.
 Result<LayoutComponent> read_sizes(const Environment& environment, std::uint32_t tasks, bool is_on_node) {
   constexpr std::size_t kMostTasks = 100'000;
   const auto list = environment.require("SLURM_STEP_NODELIST");
@@ -175,7 +175,7 @@ Status check_size(std::size_t tasks, std::string_view layout, const LocalTasks& 
   return {};
 }
 
-// The layout in `facts`, and what comes with it.
+// Sets the layout of `facts`, and what follows from its text.
 Status find_layout(StepFacts& facts, const Environment& environment, const LocalTasks& local) {
   const auto tasks = environment.require_number("SLURM_STEP_NUM_TASKS");
   if (!tasks) return fail(tasks.error());
@@ -244,8 +244,8 @@ bool asks_strongly(std::string_view decision, std::string_view step) {
   return fields.size() > 3 && (step.empty() || fields[1] == step) && fields[3] == write_field(Asked::kStrongly);
 }
 
-// The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds printable text
-// alone.
+// The text may come from a user, and goes into slurmd's log and to the user's terminal: a record holds only printable
+// text.
 std::optional<Decision> read_decision(std::string_view text, const StepId& id) {
   auto read = read_record<DecisionRecord>(text);
   if (!read || read->format != kFormat) return std::nullopt;
@@ -272,8 +272,8 @@ Result<StepId> read_step_id(const Environment& environment) {
   return id;
 }
 
-// On HPE Cray EX the first port is PMI_CONTROL_PORT. Slurm's plugin for Cray's PMI takes it, and sets the variable in
-// the tasks alone.
+// On HPE Cray EX the first port is PMI_CONTROL_PORT. Slurm's plugin for Cray's PMI takes it, and sets the variable only
+// in the tasks.
 std::optional<std::vector<std::uint16_t>> read_reserved_ports(const Environment& environment) {
   const auto reserved = environment.get("SLURM_STEP_RESV_PORTS");
   if (!reserved) return std::nullopt;
@@ -313,8 +313,8 @@ Result<StepFacts> read_task_facts(const Environment& environment, const MpirunCo
   local.host = environment.get("SLURMD_NODENAME").value_or("");
   local.ranks = {*rank};
   local.local_id = environment.number("SLURM_LOCALID");
-  // srun sets both to the tasks of the step, but SLURM_NPROCS, the old name, to those of the component alone. Equal
-  // ones are of a step without components, or of the job (srun --preserve-env).
+  // srun sets SLURM_NTASKS to the tasks of the step, and SLURM_NPROCS, the old name, to those of the component. Equal
+  // values are of a step without components, or of the job (srun --preserve-env).
   const auto tasks = environment.number("SLURM_NPROCS");
   if (tasks != environment.number("SLURM_NTASKS")) local.component_size = tasks;
   auto facts = read_facts(environment, *id, local);

@@ -19,29 +19,29 @@ namespace bootstrap {
 
 // Who asked for a step to be set up.
 enum class Asked : std::uint8_t {
-  kUnasked,   // no option or variable
-  kWeakly,    // an option of the job (#SBATCH --bootstrap=on) or SLURM_BOOTSTRAP=on: all steps of it that can be
-  kStrongly,  // an option on the step's own srun line: refused with a sentence where it cannot be
+  kUnasked,  // no option or variable
+  kWeakly,   // an option of the job (#SBATCH --bootstrap=on) or SLURM_BOOTSTRAP=on: all of its steps that can be set up
+  kStrongly,  // an option on the step's own srun line: the step is refused if it cannot be set up
   kLast = kStrongly,
 };
 
 // What the tasks get.
 enum class SetUp : std::uint8_t {
-  kNothing,      // where the step asked strongly: it is refused
+  kNothing,      // a step that asked strongly is refused
   kTorchrun,     // PET_* for one world of all nodes, and nothing else
   kWorld,        // the ranks, where they meet, and little more
-  kAllSettings,  // all that the settings name: the step was asked for
+  kAllSettings,  // all that the settings name: the step asked
   kLast = kAllSettings,
 };
 
-// From srun to the nodes, in SLURM_BOOTSTRAP_DECISION.
+// srun sends it to the nodes in SLURM_BOOTSTRAP_DECISION.
 struct Decision {
   SetUp set_up = SetUp::kNothing;
   Asked asked = Asked::kUnasked;
   bool is_verbose = false;                 // srun -v: the nodes print what they decide
   bool is_observed = false;                // when=observe: nothing is set up; `reason` is what `world` would do
   std::uint64_t salt = 0;                  // random: no other user can compute the step's ports; 0: there is none
-  std::string unusable_master;             // the user's MASTER_ADDR, where srun could not resolve it
+  std::string unusable_master;             // the user's MASTER_ADDR, if srun found no usable address of it
   std::vector<std::string> endpoint = {};  // see write_endpoint()
   std::string reason;                      // for people, short: "bash is a shell"
 
@@ -52,22 +52,22 @@ struct Decision {
 // it. `hint` names the option that reverses it, or is empty.
 std::string verdict(const Decision& decision, std::string_view hint);
 
-// Of a step that is set up without being asked for: how its user switches that off. Empty: it was asked for.
+// For a step that is set up unasked: how the user switches that off. Empty: the step asked, or is not set up.
 std::string_view hint_of(const Decision& decision);
 
-// "set_up:world": in front of SLURM_BOOTSTRAP_SETTINGS, where it is not kAllSettings.
+// "set_up:world": in front of SLURM_BOOTSTRAP_SETTINGS, if it is not kAllSettings.
 std::string write_set_up(SetUp set_up);
 SetUp read_set_up(std::string_view settings);
 
-// The same of a task that the preload set up: no plugin has done anything for its step.
+// Also in SLURM_BOOTSTRAP_SETTINGS: the preload set up this task, and no plugin did anything for its step.
 inline constexpr std::string_view kSetByPreload = "set_by:preload";
 
 std::string write_decision(const StepId& id, const Decision& decision);
 
-// Whether a decision of any version is for a step that asked strongly. `step`: of this step alone; empty: of any.
+// True if a decision, of any version, is for a step that asked strongly. `step`: for this step alone; empty: for any.
 bool asks_strongly(std::string_view decision, std::string_view step = {});
 
-// Nothing where the text is for another step, or of another version of this plugin.
+// Returns nullopt if the text is for another step, or from another version of the plugin.
 std::optional<Decision> read_decision(std::string_view text, const StepId& id);
 
 // The source of the rank order, the most reliable one first.
@@ -94,33 +94,31 @@ struct MpirunContext {
 
 struct StepFacts {
   StepId id;
-  // srun's, or of a process that asks for itself.
+  // The decision of srun, or of a process that sets itself up.
   Decision decision{.set_up = SetUp::kAllSettings, .asked = Asked::kStrongly, .unusable_master = {}, .reason = {}};
   Layout layout;
   std::string first_listed_host;  // of SLURM_STEP_NODELIST; empty: mpirun started the ranks
   LayoutSource layout_source = LayoutSource::kDistribution;
-  bool knows_hosts = true;  // false: under mpirun on several nodes; of the layout only the own place on the own node
-                            // is true
-  std::vector<Rank> ranks_here;     // ranks that this process starts, or the one that it is, in order of local task id
+  bool knows_hosts = true;          // false: mpirun on several nodes; only this rank's place on its own node is right
+  std::vector<Rank> ranks_here;     // ranks that this process starts, or its own rank, in order of local task id
   bool is_one_task = false;         // a task's facts about itself; GPUs may be assigned already
   bool is_preloaded = false;        // the preload sets this task up, or has, and no plugin did
   bool has_gpus = false;            // Slurm gave GPUs to this step
-  std::optional<GpuList> gpu_list;  // to assign on this node; nothing: no GPUs, or unknown ones
-  // Ports that Slurm reserved for this step and that no other contract names, in Slurm's order. Empty: the first entry
-  // is no port that a user's program may listen on. Nothing: Slurm reserved none.
+  std::optional<GpuList> gpu_list;  // to assign on this node; nullopt: no GPUs, or unknown ones
+  // Ports that Slurm reserved for this step, in its order, without those that Cray's PMI uses. Empty: the first entry
+  // is no port that a user's program may listen on. nullopt: Slurm reserved none, or Cray's PMI uses all.
   std::optional<std::vector<std::uint16_t>> reserved_ports;
   Environment environment;                // of the job
   std::vector<Gpu> gpus_of_node;          // in PCI order; empty when not known
   std::vector<std::string> device_files;  // of this node's GPUs of the list's vendor; empty when not known
   MeetingAddresses meeting;
   bool is_users_master_elsewhere = false;  // meeting.users is no address of this node, which has rank 0
-  std::vector<Route> routes;               // of this node, where an interface is to be chosen
-  std::vector<std::string> interfaces;     // of this node but the loopback, where the user names some; else empty
+  std::vector<Route> routes;               // of this node, if an interface is to be chosen
+  std::vector<std::string> interfaces;     // of this node but the loopback, if the user names some; else empty
   std::vector<RdmaPort> rdma;              // of this node, for UCX
   std::string slurm;                       // its item of SLURM_BOOTSTRAP_SETTINGS; empty: not known
   std::uint32_t cores_of_node = 0;         // that the step has on this node; 0: not known
-  std::string_view gpu_bind_option =
-      "--gpu-bind=none";  // the option of this Slurm's srun that keeps GPUs from being hidden
+  std::string_view gpu_bind_option = "--gpu-bind=none";  // srun's option that stops Slurm from hiding GPUs
 };
 
 // True if Slurm gave GPUs to the step of this environment. Slurm sets or removes this variable for every step, so it is
@@ -138,10 +136,10 @@ std::optional<std::vector<std::uint16_t>> read_reserved_ports(const Environment&
 Result<StepFacts> read_facts(const Environment& environment, const StepId& id, const LocalTasks& local);
 
 // The facts as one task sees them in its own environment (SLURM_PROCID and the rest, or OMPI_COMM_WORLD_RANK and the
-// rest): the library and the command.
+// rest): for the library and the command.
 Result<StepFacts> read_task_facts(const Environment& environment, const MpirunContext& around = {});
 
-// A job of Open MPI or PRRTE. Slurm's own PMIx server has name spaces that start with "slurm.pmix.".
+// True for a job of Open MPI or PRRTE. Slurm's own PMIx server has name spaces that start with "slurm.pmix.".
 bool is_mpirun_name_space(std::string_view name_space) noexcept;
 
 // "795672577" is [12141,1] in Open MPI's messages, 12141.1 in ours. Other names ("prterun-node001-17@1") are hashed.

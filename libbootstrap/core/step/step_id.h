@@ -48,7 +48,7 @@ inline std::string to_string(const StepId& id) {
 // "12.0.0", SLURM_BOOTSTRAP_STEP.
 inline std::string step_tag(const StepId& id) { return cat({to_string(id), ".", std::to_string(id.restart)}); }
 
-// A step goes on after a warning. Where it does not, Slurm writes "error: " before our message.
+// After a warning the step goes on. If it ends, Slurm writes "error: " before our message.
 inline constexpr std::string_view kMessagePrefix = "bootstrap: ";
 inline constexpr std::string_view kWarningPrefix = "bootstrap: warning: ";
 
@@ -58,7 +58,7 @@ inline std::string step_name(std::string_view id) {
 }
 inline std::string step_name(const StepId& id) { return step_name(to_string(id)); }
 
-// "StepId=12.0: ", or "StepId=12.0 rank 3: ": comes next in every message about a step, or one of its ranks.
+// "StepId=12.0: ", or "StepId=12.0 rank 3: ": the next part of every message about a step, or one of its ranks.
 inline std::string about_step(std::string_view id) { return cat({step_name(id), ": "}); }
 inline std::string about_step(const StepId& id) { return about_step(to_string(id)); }
 inline std::string about_rank(const StepId& id, std::uint32_t rank) {

@@ -20,20 +20,20 @@ class Environment {
   // Slurm drops such a value without a message.
   static constexpr std::size_t kMaxValue = 65536;
 
-  // The empty value counts as not set: that is how PyTorch, Slurm and shells' ${X:-} read it.
+  // An empty value counts as not set, as it does for PyTorch, Slurm and a shell's ${X:-}.
   std::optional<std::string_view> get(std::string_view name) const;
-  std::optional<std::uint32_t> number(std::string_view name) const;  // nothing, too, where the value is none
+  std::optional<std::uint32_t> number(std::string_view name) const;  // also nullopt if the value is no number
   bool has(std::string_view name) const { return get(name).has_value(); }
 
-  // Variables of Slurm that must be there, or the sentence that names the missing one.
+  // For variables of Slurm that must be set. The error names the missing one.
   Result<std::string_view> require(std::string_view name) const;
   Result<std::uint32_t> require_number(std::string_view name) const;
 
   void set(std::string_view name, std::string_view value);
   void unset(std::string_view name);
 
-  // As the two above, for the entries of a process: the first of equal names counts, as for getenv. A refused variable
-  // is there and counts as not set: core/settings/variables.h has the limits.
+  // For the entries of a process's environment: the first of equal names counts, as in getenv. A refused variable is
+  // present but counts as not set; core/settings/variables.h has the limits.
   void add(std::string_view name, std::string_view value);
   void refuse(std::string_view name);
 
@@ -42,7 +42,7 @@ class Environment {
   bool is_refused(std::string_view name) const { return refused_.contains(name); }
   const std::set<std::string, std::less<>>& refused() const { return refused_; }
 
-  // Names that begin as ours do, and that the project does not know: the first few.
+  // The first few names that begin with SLURM_BOOTSTRAP_ and that the project does not know.
   void add_unknown(std::string_view name);
   const std::set<std::string, std::less<>>& unknown() const { return unknown_; }
 

@@ -20,7 +20,7 @@ namespace bootstrap {
 inline constexpr std::size_t kMaxField = 512;      // bytes of a text, and of the items of a list together
 inline constexpr std::size_t kMaxFieldItems = 64;  // of a list
 
-// Texts travel as printable ASCII: other bytes become '?', and what is too long is cut. Items of lists hold no blank.
+// Texts are sent as printable ASCII: other bytes, and blanks in items of lists, become '?'. Long texts are cut.
 inline std::string write_field(const std::string& value) {
   auto text = value.substr(0, kMaxField);
   std::replace_if(
@@ -41,7 +41,7 @@ inline std::string write_field(const std::vector<std::string>& items) {
   return text;
 }
 
-// False for what write_field() does not write. The text may come from anybody.
+// Returns false if write_field() cannot have written the text. Any process may have sent it.
 inline bool read_field(std::string_view text, std::string& value) {
   value = text;
   return text.size() <= kMaxField && std::all_of(text.begin(), text.end(), is_printable);
@@ -55,7 +55,7 @@ inline bool read_field(std::string_view text, std::vector<std::string>& items) {
   return items.size() <= kMaxFieldItems && std::find(words.begin(), words.end(), "") == words.end();
 }
 
-// Of numbers that are not negative, bool, and enums that name their last value kLast.
+// For numbers that are not negative, bool, and enums whose last value is kLast.
 template <class Value>
 std::string write_field(Value value) {
   static_assert(!std::is_floating_point_v<Value>);
@@ -84,7 +84,7 @@ std::string write_record(Record record) {
   return text;
 }
 
-// Nothing when it is no such text.
+// Returns nullopt if the text is no record of this type.
 template <class Record>
 std::optional<Record> read_record(std::string_view text) {
   Record record;

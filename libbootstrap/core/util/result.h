@@ -10,14 +10,14 @@
 namespace bootstrap {
 
 enum class ErrorCode {
-  kInvalid,       // a text or number that does not mean what it should
-  kMissing,       // something that must be there is not
+  kInvalid,       // a text or number that is not valid
+  kMissing,       // something that is required is missing
   kDisagreement,  // two sources contradict each other about the step
-  kMisplaced,     // a task of this node is not where it should be; other nodes may not notice
+  kMisplaced,     // wrong on this node, such as a task in another place; other nodes may not notice
   kUnavailable,   // the system refused: a busy port, a closed device
   kUnsupported,   // understood, and not possible here
-  kLimit,         // larger than we are willing to handle
-  kTimeout,       // not there when the deadline passed
+  kLimit,         // larger than a limit of this project
+  kTimeout,       // not done at the deadline
   kLast = kTimeout,
 };
 
@@ -29,7 +29,7 @@ struct Error {
   bool operator==(const Error&) const = default;
 };
 
-// tl::expected 1.0 is not [[nodiscard]]; a dropped error would be a silent wrong value, so this one is.
+// tl::expected 1.0 is not [[nodiscard]]; Result is, because a dropped error leads to a wrong value without a message.
 // Callers test it and then use `*result`; `.value()` is not used, since it throws.
 template <class T>
 class [[nodiscard]] Result : public tl::expected<T, Error> {

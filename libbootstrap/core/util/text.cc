@@ -117,7 +117,7 @@ std::string encode_strings(const std::vector<std::string>& strings) {
   std::size_t size = 0;
   for (const auto& string : strings) size += sizeof(std::uint32_t) + string.size();
   std::string text;
-  text.reserve(size);  // so that no copy of a secret stays behind in memory that was too small
+  text.reserve(size);  // to grow the text later would leave copies of a secret in freed memory
   for (const auto& string : strings) {
     const auto length = static_cast<std::uint32_t>(string.size());
     text.append(reinterpret_cast<const char*>(&length), sizeof length).append(string);

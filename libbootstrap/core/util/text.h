@@ -37,7 +37,7 @@ std::string join(const Parts& parts, std::string_view separator) {
 // "a,,b" split at ',' gives {"a", "", "b"}; an empty text gives {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
-// Digits only: no sign, no space, no prefix; nothing when the value is above `max`.
+// Digits only: no sign, no space, no prefix. Returns nullopt for other texts, and if the value is above `max`.
 std::optional<std::uint64_t> parse_digits(std::string_view text, std::uint64_t max, int base);
 
 template <class Number = std::uint64_t>
@@ -55,7 +55,7 @@ std::optional<Number> parse_hex(std::string_view text, std::uint64_t max = std::
 // Hexadecimal digits in lower case, at least `width` of them.
 std::string to_hex(std::uint64_t value, std::size_t width = 1);
 
-// `text` with each `from` replaced.
+// Returns `text` with `to` in place of each `from`.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
 std::string_view trim(std::string_view text);  // spaces and tabs at both ends
@@ -100,15 +100,15 @@ std::string write_ranges(const std::vector<Number>& ascending) {
   return text;
 }
 
-// A list of byte strings as one text, between two processes of one file on one machine: sizes are written as the
-// machine has them. Nothing unless a text is a whole list and nothing else.
+// A list of byte strings as one text, for two processes of the same executable on one machine: sizes are in the
+// machine's own byte order. decode_strings() returns nullopt unless the text is exactly one list.
 std::string encode_strings(const std::vector<std::string>& strings);
 std::optional<std::vector<std::string>> decode_strings(std::string_view text);
 
-// As exec(3) takes them, with a null behind the last; as long as the texts are there.
+// For exec(3): a pointer to each text and a null pointer behind the last. Valid as long as the texts.
 std::vector<char*> pointers_to(std::vector<std::string>& texts);
 
-// Whether `word` is one of those in `list`.
+// True if `word` is one of the words in `list`.
 bool has_word(std::string_view list, std::string_view word, char separator = ' ') noexcept;
 
 // JSON (RFC 8259) as text, always ASCII.
