@@ -72,7 +72,7 @@ std::optional<std::string> task_variable(spank_t spank, std::string_view name) {
 }
 
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value) {
-  // Slurm reports success for values that it drops, so what it would drop never gets there.
+  // Slurm reports success for values that it drops, so such a value is refused here.
   if (name.size() + value.size() >= Environment::kMaxValue) {
     return fail(ErrorCode::kLimit, cat({"cannot set ", name, ": its value has ", std::to_string(value.size()),
                                         " bytes, and the limit is 64 KiB"}));

@@ -24,7 +24,7 @@ inline bool is_srun() { return spank_context() == S_CTX_LOCAL; }
 inline bool is_allocator() { return spank_context() == S_CTX_ALLOCATOR; }  // sbatch, salloc
 inline bool is_slurmstepd() { return spank_context() == S_CTX_REMOTE; }
 
-// A number of Slurm's, of the type that spank.h names for it; nothing when Slurm has none here.
+// A number of Slurm's, of the type that spank.h names for it; nullopt: Slurm has none here.
 template <class Number = std::uint32_t, class... Key>
 std::optional<Number> item(spank_t spank, spank_item_t which, Key... key) {
   Number value = 0;
@@ -33,9 +33,9 @@ std::optional<Number> item(spank_t spank, spank_item_t which, Key... key) {
 }
 
 std::string text_item(spank_t spank, spank_item_t which);  // empty when Slurm has none
-const char* const* job_environment(spank_t spank);         // stays Slurm's memory
+const char* const* job_environment(spank_t spank);         // Slurm's own memory
 
-// Calls `use(name, value)` for each variable in it; what they view stays Slurm's memory.
+// Calls `use(name, value)` for each variable of job_environment(). Both view Slurm's own memory.
 template <class Use>
 void for_each_variable(spank_t spank, Use use) {
   for (const auto* entry = job_environment(spank); entry != nullptr && *entry != nullptr; ++entry) {
@@ -61,7 +61,7 @@ std::optional<std::string> task_variable(spank_t spank, std::string_view name);
 Status set_task_variable(spank_t spank, const std::string& name, const std::string& value);
 void unset_task_variable(spank_t spank, const std::string& name);
 
-// Each begins with "bootstrap: " and, where it is about a step ("12.0"), with its name.
+// Each message begins with "bootstrap: ", and then with the name of `step` ("12.0"), if it is about one.
 
 // One line for the user: on the standard error of srun, sbatch or the task, and in slurmd's log on a node.
 void log_error(std::string_view message);
@@ -72,7 +72,7 @@ void log_error(std::string_view step, std::string_view message);
 // that the step ends.
 void log_warning(std::string_view step, std::string_view message);
 
-// Standard error of the task in task_init, of srun in srun; unchanged: no "slurmstepd: " in front of a table.
+// To standard error of the task in task_init, of srun in srun. Unchanged: a table gets no "slurmstepd: " in front.
 void print_to_stderr(const std::string& text) noexcept;
 
 void log_info(std::string_view message);  // slurmd's log, and srun

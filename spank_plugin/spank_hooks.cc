@@ -28,8 +28,8 @@ SPANK_PLUGIN(bootstrap, 1)
 // `slurm-bootstrap check` searches the file for this text. Nothing refers to it: the linker would leave it out.
 __attribute__((used, retain)) static const char kMark[] = BOOTSTRAP_PLUGIN_MARK;
 
-// All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here drains the node: it is remembered for
-// task_init, since a step whose options are lost would get wrong values.
+// All contexts: srun, sbatch, salloc and slurmstepd. In slurmstepd a failure here would drain the node, so task_init
+// acts on it: a step whose options are lost would get wrong values.
 extern "C" int slurm_spank_init(spank_t spank, int count, char** arguments) {
   const auto begin = [&] {
     if (!bootstrap::begin_options(spank, count, arguments)) return bootstrap::kAccepted;
@@ -58,7 +58,7 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int /*count*/, char** 
   return guard("local_user_init", accept, [&] { return bootstrap::decide_step(spank); });
 }
 
-// slurmstepd, once per node, as the user. A failure drains the node under sbatch: it is remembered for task_init.
+// slurmstepd, once per node, as the user. A failure would drain the node under sbatch, so task_init acts on it.
 extern "C" int slurm_spank_user_init(spank_t spank, int /*count*/, char** /*arguments*/) {
   bootstrap::release_heap_for_us();
   const int outcome = guard(

@@ -19,8 +19,8 @@
 namespace bootstrap {
 namespace {
 
-// One option, as it was given. Slurm calls back for the job's option (that of sbatch or salloc, which comes with the
-// environment) before it does for srun's own line.
+// One option, as it was given. Slurm calls back for the job's option, of sbatch or salloc, which comes with the
+// environment, before it does for srun's own line.
 struct Option {
   const SettingSpec* spec;
   std::string usage = {};  // Slurm copies it; older releases keep the pointer
@@ -50,7 +50,7 @@ State& state() {
 }
 
 // Slurm calls this once or more for each way in which the option was given, on the submit host and on the nodes.
-// It only remembers; what it remembers last was given last.
+// It only stores the value: the value that is stored last was given last.
 int option_callback(int place, const char* value, int remote) {
   const auto give_up = [] {
     (void)StepOnNode::fail_all_tasks(false);
@@ -92,7 +92,7 @@ void register_options(spank_t spank) {
     option.cb = option_callback;
     const auto registered = spank_option_register(spank, &option);
     if (registered == ESPANK_SUCCESS) continue;
-    // Not for a user who gave no option of ours.
+    // Only for logs: the user may have given no option of ours.
     if (!user_knows) {
       const auto* const why = registered == ESPANK_BAD_ARG ? "another plugin has it" : spank_strerror(registered);
       const auto message = cat({"cannot register the option --", spec.option, " with Slurm: ", why});
@@ -111,8 +111,8 @@ const char* option_of_job(const Option& option) {
   return std::getenv(cat({"SLURM_SPANK__SLURM_SPANK_OPTION_bootstrap_", name}).c_str());
 }
 
-// Which of the given options ask or refuse: one group of them, all of the job or all of srun's line. Nothing: none was
-// given, or they do neither.
+// What the options of one group, the job's or those of srun's line, ask for. nullopt: none was given, or they neither
+// ask nor refuse.
 std::optional<UserChoice> choice_of(std::optional<std::string> Option::*where, Asked strength, std::string_view of) {
   std::optional<UserChoice> choice;
   for (const auto& option : state().options) {
@@ -165,7 +165,7 @@ bool job_asks() {
 void pass_options_to_job() {
   // A job that is submitted from inside a task is no part of that task's step.
   for (const auto& name : inherited_to_unset(read_entries(environ, UnknownVariables::kSkip))) ::unsetenv(name.c_str());
-  // sbatch hands its environment to the script: mpirun and the library read there what srun gets from Slurm.
+  // sbatch hands its environment to the script: mpirun and the library read options there, srun from Slurm.
   for (const auto& option : state().options) {
     if (!option.on_line || is_mode(*option.spec)) continue;
     ::setenv(std::string(option.spec->variable).c_str(), option.on_line->c_str(), 1);
@@ -198,7 +198,7 @@ UserChoice user_choice(const Environment& environment) {
   if (!variable) return {};
   const auto specs = setting_specs();
   Settings unused;
-  // In doubt off: "0" and "no" are meant so, and independent runs that become one world train wrongly.
+  // A wrong value counts as off: "0" and "no" mean that, and independent runs that become one world train wrongly.
   const auto read =
       apply_setting(unused, *std::find_if(specs.begin(), specs.end(), is_mode), *variable, Source::kEnvironment);
   if (!read) return {.is_off = true, .wrong = read.error().message, .origin = {}};

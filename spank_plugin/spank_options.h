@@ -16,8 +16,8 @@ bool begin_options(spank_t spank, int count, char** arguments);
 
 const Settings& site_settings();
 
-// srun: the next callbacks are for the job's options, from the environment. srun parses the options of each component
-// of a heterogeneous step anew, the job's first.
+// srun: the next callbacks are for the job's options, from the environment. srun parses the options again for each
+// component of a heterogeneous step, the job's first.
 void expect_options_of_job();
 
 // srun, before it parses its own line: true if the job's option or SLURM_BOOTSTRAP asks.
@@ -26,8 +26,8 @@ bool job_asks();
 // sbatch and salloc: hands the options to the job as variables, and removes those of an outer step.
 void pass_options_to_job();
 
-// False in a user_init with SlurmdParameters=contain_spank (since 24.05): a child process that shares slurmstepd's
-// memory, but not its descriptors, and ends before it.
+// False in a user_init under SlurmdParameters=contain_spank (since 24.05), which runs in a child process. The child
+// shares slurmstepd's memory, but not its descriptors, and ends before slurmstepd.
 bool runs_in_slurmstepd();
 
 // All settings for the environment of this job; later sources win. A wrong value is ignored. A wrong option stops the
@@ -41,7 +41,7 @@ CollectedSettings collect_settings(const Environment& environment);
 // Returns the error in plugstack.conf, which may differ on each host.
 const std::optional<Error>& site_error();
 
-// srun: what the user asked for. srun's own line wins over the job's option, and that over SLURM_BOOTSTRAP.
+// srun: what the user asked for. srun's own line wins over the job's option, and the job's option over SLURM_BOOTSTRAP.
 UserChoice user_choice(const Environment& environment);
 
 // True if the step has an option of ours.

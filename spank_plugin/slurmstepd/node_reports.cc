@@ -58,7 +58,7 @@ void NodeReports::say_hello(spank_t spank) {
     socket_ = Descriptor(open_datagram_socket(host_));
     if (socket_.is_open()) socket_number_ = number_of_socket(socket_.get());
     passed_text_ = text_of(NodeReport::Kind::kPassed);
-    // For all processes that slurmstepd forks; user_init may run in one that shares the memory of this one.
+    // Shared with all processes that slurmstepd forks. user_init may run in one that shares all memory with this one.
     if (node_.tasks != 0 && node_.tasks <= kMostTasks) {
       const auto size = (std::size_t{node_.tasks} + 1) * sizeof *passed_;
       void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -118,10 +118,10 @@ void NodeReports::note_end(std::uint32_t task, std::int32_t wait_status) {
   send_text(text_of(NodeReport::Kind::kNeverSet));
 }
 
-// srun uses the answer for the first failure alone, so only the first killed task of the node gets one.
-// To end a step, a thread of slurmstepd kills its tasks one after the other: within a millisecond or two, but on a busy
-// node that thread waits for a processor between two of them. Slurm's PMIx kills the other tasks when one was killed,
-// too, but by way of slurmctld, while all threads here are idle.
+// srun uses the answer only for the first failure, so only the first killed task of the node gets one. To end a step, a
+// thread of slurmstepd kills its tasks one after the other: within a millisecond or two, but on a busy node that thread
+// waits for a processor between two of them. Slurm's PMIx kills the other tasks when one was killed, too, but through
+// slurmctld, while all threads here are idle.
 bool NodeReports::do_others_go_on(const Failure& failure) {
   if (!is_killed(failure) || has_looked_at_others_) return false;
   has_looked_at_others_ = true;

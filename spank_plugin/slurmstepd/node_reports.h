@@ -26,13 +26,13 @@ class NodeReports {
   // The one of this slurmstepd.
   static NodeReports& current();
 
-  // In init, for a normal step in which srun receives reports, before other plugins have taken their time: reads srun's
-  // address, opens the socket, which this host's network keeps also where a plugin gives the tasks another, shares
-  // memory with the tasks, and sends hello. Once more in user_init, for datagrams that were lost, and for a Slurm whose
-  // init does not know the environment yet.
+  // In init, before other plugins take time, for a normal step in which srun receives reports: reads srun's address,
+  // opens the socket, shares memory with the tasks, and sends hello. The socket stays in this host's network, even if a
+  // plugin gives the tasks another. Called again in user_init, for a lost datagram, and for a Slurm that has no
+  // environment in init.
   void say_hello(spank_t spank);
 
-  // In a task, when task_init has run to its end: the last task of the node sends that all have. Allocates nothing.
+  // In a task, when task_init has run to its end: the last task of the node reports that all have. Allocates nothing.
   void pass_task(std::uint32_t task) const noexcept;
 
   // In user_init: this node will start no task. `why` comes without a full stop.
@@ -42,10 +42,10 @@ class NodeReports {
   void note_task(pid_t process);
 
   // In task_exit: how a task has ended. Fills in the time, and what the kernel shows of memory and of the other tasks.
-  // That takes up to 0.3 s after the first task that was killed.
+  // That takes up to 0.3 s for the first task that was killed.
   void send(Failure failure);
 
-  // In task_exit, for a task of a step that is set up: it may be one in which task_init did not run.
+  // In task_exit, for a task of a step that is set up: reports if task_init did not run in it.
   void note_end(std::uint32_t task, std::int32_t wait_status);
 
  private:

@@ -1,4 +1,4 @@
-// The step on this node: its state, the hooks behind task_init, and heap for user_init where memory is locked.
+// The step on this node: its state, the hooks around task_init, and heap for user_init if memory is locked.
 // SPDX-License-Identifier: Apache-2.0
 #include "slurmstepd/step_on_node.h"
 
@@ -72,7 +72,7 @@ constexpr std::size_t kOfSlurm = 4;  // blocks
 
 // 2 MiB at most.
 std::array<void*, 32> blocks{};
-void* behind_them = nullptr;  // stays: what is freed at the end of the heap goes back to the kernel, too
+void* behind_them = nullptr;  // never freed: memory that is freed at the end of the heap goes back to the kernel, too
 
 bool is_memory_locked() {
   rlimit limit{};

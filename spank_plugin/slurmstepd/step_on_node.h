@@ -25,9 +25,9 @@ struct Planned {
   StepFacts facts;
   Settings settings;
   StepPlan plan;
-  std::optional<PortFacts> ports;          // nothing: no port could be reserved
+  std::optional<PortFacts> ports;          // nullopt: no port could be reserved
   std::vector<std::string> warnings = {};  // of this node, beside those of the plan
-  Result<std::string> preload = "";        // what LD_PRELOAD gets, or why it does not; empty: nothing was asked for
+  Result<std::string> preload = "";        // the library for LD_PRELOAD, or why it cannot be; empty: not asked for
   GpuOrder gpu_order = {};                 // decided in task_post_fork
 };
 
@@ -37,16 +37,16 @@ class StepOnNode {
 
   // The hooks of slurmstepd, by their names. The first three need no object: steps that are not ours have none, and
   // there may be no memory for one.
-  static int user_init(spank_t spank);  // facts, plan, ports. Never fails: what went wrong waits for task_init
-  static int task_init(spank_t spank);  // in the forked child, which finds out its GPUs and cores alone
+  static int user_init(spank_t spank);  // facts, plan, ports. Never fails: task_init acts on errors
+  static int task_init(spank_t spank);  // in the forked child, which itself finds out its GPUs and cores
   // A hook before task_init failed, or an option is lost: no task of this node starts, if the step is a normal one.
-  // user_knows: the message reached the user, and not the log of slurmd alone.
+  // user_knows: the message reached the user, and not only slurmd's log.
   static int fail_all_tasks(bool user_knows) noexcept;
-  // task_init failed with an exception: the task ends where its step asked, and starts as without the plugin elsewhere.
+  // task_init failed with an exception: the task ends if its step asked, else it starts as without the plugin.
   static int fail_task(spank_t spank) noexcept;
   int task_post_fork(spank_t spank);  // with the last task all cores are known, and so the order of the GPUs
   int task_exit(spank_t spank);       // srun receives how the task ended
-  int end();                          // exit: gives the ports back
+  int end();                          // exit: releases the ports
 
  private:
   using Outcome = std::variant<LeftAlone, Refused, Planned>;
@@ -72,18 +72,18 @@ class StepOnNode {
   static inline bool has_asked_ = false;  // strongly
   std::string step_;                      // "12.0", for messages
   Outcome outcome_;
-  bool is_reporter_ = false;  // this node prints what is to be said once: rank 0 is here, or it is of this node alone
+  bool is_reporter_ = false;  // this node prints what is printed once: it has rank 0, or the text is about it alone
   std::optional<std::uint32_t> started_task_;
   std::optional<TaskPlan> task_plan_;  // in a task: its own
   StepPorts ports_;
 };
 
 // With LaunchParameters=slurmstepd_memlock_all slurmstepd locks all its memory, also what it gets later. As the user it
-// may lock no more than RLIMIT_MEMLOCK: no heap grows any more then, and Slurm ends slurmstepd at its own next
-// allocation. So what user_init takes is set aside before, as root.
-void take_heap_reserve();  // in init; nothing where memory is not locked, or may be without limit
+// may lock no more than RLIMIT_MEMLOCK: then no heap can grow, and Slurm ends slurmstepd at its own next allocation. So
+// memory for user_init is set aside before, as root.
+void take_heap_reserve();  // in init; does nothing if memory is not locked, or has no limit
 
-// At the beginning of user_init and at its end: what it may use up, and what Slurm has left then.
+// At the beginning of user_init, the memory that it may use; at its end, the memory for Slurm.
 void release_heap_for_us() noexcept;
 void release_heap_for_slurm() noexcept;
 

@@ -52,8 +52,8 @@ std::optional<NodeGpus> GpuOrder::reordered(const NodeGpus& node) const {
 
 namespace {
 
-// Slurm narrows all of its variables or none. A plugin that binds GPUs, such as mpibind, writes the one that programs
-// read, and its user asked for that.
+// Slurm narrows all of its variables or none. A plugin that binds GPUs, such as mpibind, writes only the variable that
+// programs read, and its user asked for that.
 bool is_anothers(spank_t spank, const NodeGpus& gpus, const std::string& list) {
   constexpr std::string_view kOfSlurmAlone = "SLURM_STEP_GPUS";
   if (list.empty() || list == gpus.list.text()) return false;

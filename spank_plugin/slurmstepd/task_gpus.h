@@ -15,13 +15,13 @@ namespace bootstrap {
 
 class GpuOrder {
  public:
-  // In user_init. Nothing is to be decided, and no memory shared, where all GPUs are in one place.
+  // In user_init: shares memory with the tasks. Does nothing if all GPUs are in one place, where any order will do.
   void prepare(const NodeGpus& node);
 
   // In task_post_fork: task `local_rank` runs as `process`. With the last one the order is decided and shared.
   void note_task(const NodeGpus& node, std::uint32_t local_rank, pid_t process);
 
-  // In a task: the plan's GPUs in that order; nothing: there is none, or it is the plan's own.
+  // In a task: the plan's GPUs in that order; nullopt: no order was decided, or it is the plan's own.
   std::optional<NodeGpus> reordered(const NodeGpus& node) const;
 
  private:
@@ -34,7 +34,7 @@ class GpuOrder {
   std::vector<bool> is_noted_;
 };
 
-// What Slurm left this task.
+// What this task sees of its GPUs. If Slurm hides none, restores the lists that Slurm has changed.
 Result<GpuView> look_at_gpus(spank_t spank, const NodeGpus& gpus, const Settings& settings, const Place& place);
 
 // For --bootstrap-cpu=near: of the cores that the task has, it keeps those near its GPUs, if there are any.

@@ -1,5 +1,5 @@
-// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason. Where
-// a plugin before ours starts the program in its own task_init, a task has none of them. The child of a process with
+// task_init, in the forked child that becomes the task: it gets the variables of the plan, or ends with a reason. If a
+// plugin before ours starts the program in its own task_init, the task gets none of them. The child of a process with
 // threads may do little: to set variables, it opens, locks and looks up nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kStderrDrainTime = 300;  // milliseconds; 10 to 50 are usual
 
-// What failed may have been an allocation, so this makes none.
+// Allocates nothing, because an allocation may be what failed.
 void report_earlier_failure(spank_t spank) noexcept {
   const char* const host = std::getenv("SLURMD_NODENAME");
   const auto job = item(spank, S_JOB_ID);
@@ -42,7 +42,7 @@ void report_earlier_failure(spank_t spank) noexcept {
       about, host == nullptr ? "a node" : host);
 }
 
-// Written or read by Slurm itself between user_init and task_init: a value of ours would be mistaken for its own.
+// True for a variable that Slurm itself writes for a task: withdraw() must not remove Slurm's value.
 bool from_slurm(std::string_view name) {
   return (name.starts_with("SLURM_") && !name.starts_with("SLURM_BOOTSTRAP_")) ||
          std::find(kSlurmGpuVariables.begin(), kSlurmGpuVariables.end(), name) != kSlurmGpuVariables.end();
@@ -50,9 +50,9 @@ bool from_slurm(std::string_view name) {
 
 // Ends the child before the program starts; does not return; its type is that of a hook.
 int abort_task() noexcept {
-  // srun ends the step on the first exit status that is not 0, and drops what the tasks wrote and it has not read by
-  // then: the sentence of the task that printed it. So all tasks wait for it to arrive. This is the child that was to
-  // become the program; nothing else waits for it.
+  // srun ends the step on the first exit status that is not 0, and drops output of the tasks that it has not read by
+  // then, which may be our error. So all tasks wait until srun has read it. Only this child waits, which would have
+  // become the program.
   (void)::poll(nullptr, 0, kStderrDrainTime);
   // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
   // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.
@@ -68,7 +68,7 @@ int StepOnNode::task_init(spank_t spank) {
     return outcome;
   }
   if (!is_broken_) return kAccepted;
-  // What broke may have happened before user_init knew whether this step asked, or after it took the decision away.
+  // The failure may have happened before user_init knew whether the step asked, or after it had removed the decision.
   const auto decision = task_variable(spank, kDecisionVariable).value_or("");
   if (!has_asked_ && !asks_strongly(decision)) {
     if (is_prepared_) current().withdraw(spank);
@@ -130,20 +130,20 @@ int StepOnNode::give_up(spank_t spank, const std::string& why) const {
 
 namespace {
 
-// Nothing: no port is reserved, and the task has the first that it may have.
+// nullopt: no port is reserved, and the task gets the first ports that it may have.
 std::optional<std::vector<std::uint16_t>> ports_of(const Planned& planned, std::size_t task) {
   if (!planned.ports) return std::nullopt;
   const auto& of_tasks = planned.ports->of_tasks;
   return task < of_tasks.size() ? of_tasks[task] : std::vector<std::uint16_t>();
 }
 
-// `gpus`: the node's, in the order that the tasks' cores led to.
+// `gpus`: the node's, in the order that follows from the tasks' cores.
 Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const NodeGpus* gpus, std::uint32_t task,
                                     const Place& place) {
   TaskFacts own{.local_task = task, .gpus = gpus, .ports = ports_of(planned, task)};
   if (gpus != nullptr && gpus->is_untouched) {
     const auto list = task_variable(spank, gpus->kind().variable);
-    // Where another plugin has changed the list of this task, its own GPU is not known.
+    // If another plugin has changed the list of this task, its own GPU is not known.
     if (list && *list != gpus->list.text()) {
       own.gpus = nullptr;
     } else {
@@ -154,7 +154,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
     if (!view) return fail(view.error());
     own.view = std::move(*view);
   }
-  // Only OMP_NUM_THREADS is made of these.
+  // Only OMP_NUM_THREADS depends on these.
   if (why_not_set(Framework::kOpenmp, planned.facts, planned.settings).empty()) {
     const auto number = [&](std::string_view name) {
       return parse_unsigned<std::uint32_t>(task_variable(spank, name).value_or("")).value_or(0);
@@ -170,7 +170,7 @@ Result<TaskFacts> gather_task_facts(spank_t spank, const Planned& planned, const
   return own;
 }
 
-// What explain shows: this task, and of the node's other tasks as much as can be known here.
+// What explain shows: the plan of this task, and of the node's other tasks as far as they are known here.
 std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own_plan, const TaskFacts& own) {
   const auto& facts = planned.facts;
   constexpr std::size_t kMost = 16;  // more values have no room in a row
@@ -189,13 +189,13 @@ std::vector<TaskPlan> plan_all_tasks(const Planned& planned, const TaskPlan& own
 }
 
 // Sets all variables of the task, in place of what another plugin has set since user_init (pyxis writes those of a
-// container's image). What the plan keeps stays as it is by now. `rank`: must be what Slurm gave the task.
+// container's image). A value that the plan keeps stays as it is now. `rank`: must be what Slurm gave the task.
 Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vector<std::string>& removals, Rank rank) {
-  // The environment of the task as it is now, for the names of the plan: all in one pass, since task_variable() makes
-  // one for each. A value stays valid until its own variable is set. Names are compared with those of the plan alone:
+  // The environment of the task as it is now, for the names of the plan: all in one pass, since task_variable() makes a
+  // pass for each. A value stays valid until its own variable is set. Names are compared only with those of the plan:
   // to look each of them up among the known variables took more than half of our own instructions in task_init.
   std::vector<std::optional<std::string_view>> now(task.variables.size());
-  std::vector<const std::string*> to_remove;  // and not set anew
+  std::vector<const std::string*> to_remove;  // names that are not set again
   std::optional<std::string_view> named;
   for_each_variable(spank, [&](std::string_view name, std::string_view value) {
     if (name == "SLURM_PROCID") named = value;
@@ -215,7 +215,7 @@ Status set_task_environment(spank_t spank, const TaskPlan& task, const std::vect
                 cat({"the plugin computed rank ", expected, " for a task, but its SLURM_PROCID is ",
                      named.value_or("not set"), "; start the step with --bootstrap=off, and report this as a bug"}));
   }
-  // What user_init could not remove: a contained one may write into an environment of its own.
+  // Variables that user_init could not remove: under contain_spank it may write into an environment of its own.
   for (const auto* const name : to_remove) unset_task_variable(spank, *name);
   for (std::size_t i = 0; i < now.size(); ++i) {
     const auto& variable = task.variables[i];
@@ -284,7 +284,7 @@ void StepOnNode::explain_task(spank_t spank, const Planned& planned, const TaskF
                          .versions = cat({"plugin ", kVersion, slurm.empty() ? "" : ", Slurm ", slurm})};
   if (is_one_core(cores)) context.notes.push_back(note_one_core(facts, plan, 0));
   std::erase(context.notes, "");
-  // The table alone shows other tasks.
+  // Only the table shows other tasks.
   const auto tasks =
       planned.settings.explain.value ? plan_all_tasks(planned, *task_plan_, own) : std::vector{*task_plan_};
   print_to_stderr(explain_set_up(facts, planned.settings, plan, tasks, context));

@@ -33,13 +33,13 @@ std::optional<StepId> gather_step_id(spank_t spank, const Environment& environme
   const auto step = item(spank, S_JOB_STEPID);
   if (!job || !step) return std::nullopt;
   const auto named = environment.number("SLURM_JOB_ID");
-  // The item is that of the batch step; in srun's steps it is 0, and the variable comes along from the batch script.
+  // The item has the count in a batch step; in srun's steps it is 0, and the variable comes from the batch script.
   const auto item_restart = item(spank, S_SLURM_RESTART_COUNT).value_or(0);
   const auto restart = environment.number("SLURM_RESTART_COUNT").value_or(0);
   return StepId{.job = std::min(*job, named.value_or(*job)), .step = *step, .restart = std::max(item_restart, restart)};
 }
 
-// SPANK's items are preferred to the environment, which users can change; where both are there they must agree.
+// SPANK's items are preferred to the environment, which users can change. If both are there, they must agree.
 Result<StepFacts> gather_facts(spank_t spank, const Environment& environment, const StepId& id) {
   const auto cannot = [](std::string_view what) {
     return fail(ErrorCode::kUnavailable, cat({"Slurm did not provide ", what, " on ", own_host()}));
@@ -77,7 +77,7 @@ void take_back_launch_default(spank_t spank, const Environment& environment) {
   if (value.ends_with(',')) (void)set_task_variable(spank, name, std::string(value.substr(0, value.size() - 1)));
 }
 
-// Here the files are the node's, whichever container a task is started in, and before or behind which plugin we stand.
+// In user_init the files are the node's, whatever container a task starts in, and whatever the order of the plugins.
 Result<std::string> find_preload(const Settings& settings) {
   if (!settings.preload.value) return "";
   const auto library = settings.preload_library.value.empty() ? BOOTSTRAP_LIBRARY : settings.preload_library.value;
@@ -93,9 +93,9 @@ Result<std::string> find_preload(const Settings& settings) {
   if (!may_access(library, R_OK)) return cannot(std::strerror(errno));
   // A user who can change it would run code in the tasks of all users.
   if (const auto reason = distrust_of_writers(library); !reason.empty()) return cannot(reason);
-  // musl ends a program with 127 whose LD_PRELOAD names a file that it finds and cannot use, and passes over one that
-  // it does not find. $LIB is the name of a folder to glibc's loader (ld.so(8)), and a folder that is not there to
-  // musl's. More ".." than there are folders end at the root.
+  // If LD_PRELOAD names a file that musl finds and cannot use, musl ends the program with 127; it skips a file that it
+  // does not find. glibc's loader replaces $LIB by a folder (ld.so(8)), and musl's finds no folder of that name. More
+  // ".." than there are folders end at the root.
   const bool has_folder = library.front() == '/' && may_access("/" BOOTSTRAP_GLIBC_LIB, X_OK);
   return cat({has_folder ? "/$LIB/../../../../../../../.." : "", library});
 }
@@ -156,7 +156,7 @@ StepOnNode::Outcome StepOnNode::leave_alone(spank_t spank, const Environment& en
       "drops the variables that begin with SLURM_BOOTSTRAP_ for this component"};
 }
 
-// One line for a step, and one more where a node refuses it for a reason of its own.
+// One line for a step, and one more if a node refuses it for a reason of its own.
 void StepOnNode::log_decision(spank_t spank, const Environment& environment, const Decision& decision,
                               const Outcome& outcome) const {
   if (!is_reporter_ || !(site_settings().log.value || decision.is_observed)) return;
@@ -202,12 +202,12 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank) {
   if (const auto& wrong = site_error(); wrong && !has_asked_) log_info(wrong->message);
   const bool is_set_up = decision && decision->set_up != SetUp::kNothing;
   auto outcome = is_set_up ? set_up(spank, environment, *id, *decision) : leave_alone(spank, environment, decision);
-  // For all tasks of the node, and for TaskEpilog and --task-epilog, which no hook precedes. Also what this step sets
-  // anew: a task in which our task_init does not run has nothing of an outer step.
+  // For all tasks of the node, and for TaskEpilog and --task-epilog, before which no hook runs. Also names that this
+  // step sets again, so that a task in which our task_init does not run has no value of an outer step.
   const auto* const planned = std::get_if<Planned>(&outcome);
   const bool is_for_agents = planned != nullptr && decision->set_up == SetUp::kTorchrun;
   for (const auto& name : planned != nullptr ? planned->plan.removals : inherited_to_unset(environment)) {
-    // Only task_init replaces srun's placeholder: it stays where another plugin starts the program first.
+    // Only task_init replaces srun's placeholder: it stays if another plugin starts the program first.
     if (has_asked_ && !is_for_agents && name == "RANK" && environment.get(name) == kRankPlaceholder) continue;
     unset_task_variable(spank, name);
   }
@@ -217,7 +217,7 @@ StepOnNode::Outcome StepOnNode::look_at_step(spank_t spank) {
 
 StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environment, const StepId& id,
                                        const Decision& decision) {
-  // srun sees kinds of GPUs only where the user named one, and has announced a world. Nodes with MIG have it alike.
+  // srun sees kinds of GPUs only if the user named one, so it has announced a world. MIG is the same on all nodes.
   const auto list = read_gpu_list(environment);
   if (decision.asked == Asked::kUnasked && list && list->has_mig) {
     return LeftAlone{"NOT SET UP: Slurm allocated MIG instances; use --bootstrap=on to set it up"};
@@ -233,12 +233,12 @@ StepOnNode::Outcome StepOnNode::set_up(spank_t spank, const Environment& environ
     if (collected.error) planned->warnings.push_back(collected.error->message);
     return std::move(*planned);
   }
-  // Each node checks the places of its own tasks, and asks its own slurmstepd: the first one may have found nothing
+  // Each node checks the places of its own tasks, and asks its own slurmstepd: the first node may have found nothing
   // wrong.
   const auto code = planned.error().code;
   is_reporter_ = is_reporter_ || code == ErrorCode::kMisplaced || code == ErrorCode::kUnavailable;
   if (has_asked_) return Refused{planned.error().message};
-  // The user did not ask for a step that ends.
+  // Only a step that asks on its own line is ended.
   return LeftAlone{cat({planned.error().message, "; the tasks of ", own_host(), " start as without the plugin"})};
 }
 

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kLookUpTime{1000};  // for one name
 
 struct ResolvedName {
   std::string address = {};  // the first that is no loopback address; empty: there is none
-  bool is_unknown = false;   // to the name server, or there is none
+  bool is_unknown = false;   // the name server does not know it, or there is none
   bool is_loopback = false;  // all its addresses are
 };
 
@@ -47,7 +47,7 @@ ResolvedName look_up(const std::string& name) {
   return {.is_loopback = true};
 }
 
-// A name server that does not answer leaves all as they are.
+// A name server that does not answer in time changes nothing.
 ResolvedName look_up_in_time(const std::string& name, Deadline deadline) {
   const auto own = std::min(deadline, std::chrono::steady_clock::now() + kLookUpTime);
   return call_in_time([name] { return look_up(name); }, own).value_or(ResolvedName{});

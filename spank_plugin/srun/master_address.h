@@ -14,13 +14,13 @@ namespace bootstrap {
 
 struct FoundAddresses {
   MeetingAddresses meeting;
-  std::string host_without_address;  // of rank 0: the ranks find it by no name and no address
-  std::string unusable_master;       // MASTER_ADDR of the user
+  std::string host_without_address;  // of rank 0, if no name and no address leads there
+  std::string unusable_master;       // the user's MASTER_ADDR, if it has no usable address
   std::string unusable_option;       // likewise of --bootstrap-addr
 };
 
-// Nodes ask no name server. Where that of srun does not answer in time, the nodes choose no interface, and all
-// addresses stay. One RPC where the name of the host does not resolve, or the user wants Slurm's address of it.
+// Nodes ask no name server. If srun's does not answer in time, the nodes choose no interface, and all addresses stay.
+// One RPC if the host's name does not resolve, or the user wants Slurm's address of the host.
 FoundAddresses find_addresses(const Environment& environment, const Settings& settings, Asked asked,
                               const std::vector<ComponentText>& components, Deadline deadline);
 

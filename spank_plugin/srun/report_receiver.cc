@@ -48,7 +48,7 @@ constexpr Milliseconds kLongestRead = 100;       // then the receiver looks at w
 constexpr Milliseconds kTimeToRefuse = kSecond;  // for the nodes to end the tasks of a refused step themselves
 constexpr std::chrono::seconds kLongestEnd{2};
 
-int supervisor = -1;  // the socket of the process that has started srun; -1: none that asks
+int supervisor = -1;  // the socket of `slurm-bootstrap supervise`; -1: it did not start this srun
 
 // One message each. That process may have ended.
 void tell_supervisor(std::string_view text) {
@@ -114,7 +114,7 @@ class ReportReceiver {
   }
 
   // In the order of arrival, which for srun is the order in which the tasks failed. Processes of the step's user may
-  // send without end: false if some may be left.
+  // send without end: returns false if some may be left.
   bool receive_all() {
     const auto until = now() + kLongestRead;
     while (const auto received = socket_.receive(!receipts_.has_passed_elsewhere())) {
@@ -143,7 +143,7 @@ class ReportReceiver {
     refusal_ = cat({report.host, " refuses the step: ", report.reason});
   }
 
-  // False also where slurmctld does not answer: srun may be waiting for nothing else.
+  // Also false if slurmctld does not answer: srun may be waiting for nothing else.
   bool is_job_going_on() {
     was_job_looked_at_ = true;
     const auto is_ended = is_job_ended_by_others(policy_.jobs.front());
@@ -179,7 +179,7 @@ class ReportReceiver {
                      step(), "; end them with: scancel ", step()}));
   }
 
-  // What failed, so that it is recognised when it fails again; how long ago; and the sentence.
+  // Sends the cause, by which a repeated failure is recognised, the time since the failure, and the sentence.
   void tell(const std::string& sentence) {
     if (sentence.empty() || std::exchange(is_told_, true)) return;
     tell_supervisor(
@@ -194,7 +194,7 @@ class ReportReceiver {
     if (const auto note = receipts_.note_silence(now()); !note.empty()) log_verbose(step(), note);
   }
 
-  // A node without the plugin, or with another plugin that starts the program first, runs what was refused.
+  // A node without the plugin, or with another plugin that starts the program first, runs the refused program.
   void end_refused() {
     refuse_at_ = now() + kTimeToRefuse;
     const auto started = started_tasks();
@@ -204,7 +204,7 @@ class ReportReceiver {
     if (kill_at_ || is_reported_) return;
     log_error(step(),
               cat({refusal_.empty() ? "srun refused the step" : refusal_,
-                   "; a node has started its tasks all the same, because another plugin starts the program "
+                   "; a node has started its tasks anyway, because another plugin starts the program "
                    "first there, or the plugin's line is missing in plugstack.conf; the plugin ends the step"}));
     end_step();
   }
@@ -247,7 +247,7 @@ class ReportReceiver {
   Receipts receipts_;
   bool was_job_looked_at_ = false;
   Milliseconds ask_again_at_ = 0;
-  bool is_ended_by_srun_ = false;  // what fails from now on fails for that
+  bool is_ended_by_srun_ = false;  // later failures follow from that
   bool is_reported_ = false;
   bool is_told_ = false;                   // to the supervisor
   int failed_waits_ = 0;                   // one after the other: a host without memory must not keep this thread busy
@@ -279,7 +279,7 @@ void find_supervisor() {
 }
 
 void start_report_receiver(const ReportPolicy& policy) {
-  // Of a single unasked task srun's own line is enough.
+  // For a single unasked task srun's own line is enough.
   if (the_receiver != nullptr || (policy.tasks < 2 && !policy.is_asked)) return;
   auto socket = ReportSocket::open();
   if (!socket.is_open()) return;

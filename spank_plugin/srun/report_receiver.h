@@ -13,7 +13,7 @@ namespace bootstrap {
 
 struct ReportPolicy {
   StepId id;
-  std::vector<std::uint32_t> jobs;  // whose tasks these are: of a heterogeneous job, that of each component
+  std::vector<std::uint32_t> jobs;  // of the tasks: in a heterogeneous job, one for each component
   std::uint32_t tasks = 0;          // of the whole step
   // A step that was asked for is ended: `grace` seconds after its first failure, and at once when a node could not set
   // its tasks up. Any other is never ended.
@@ -29,7 +29,7 @@ void find_supervisor();
 
 // In local_user_init, for a step that is set up, or refused: opens the socket, starts the thread, and puts
 // SLURM_BOOTSTRAP_FAILURE into srun's environment for the nodes. Without a socket or a thread the step runs without
-// those lines, and so does an unasked step where srun has few descriptors left.
+// reports, and so does an unasked step if srun has few descriptors left.
 void start_report_receiver(const ReportPolicy& policy);
 
 // The last hook: reports the first failure if that is still to be done. Waits a few seconds at most for a slurmctld

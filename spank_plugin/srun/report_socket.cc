@@ -26,7 +26,7 @@ namespace {
 constexpr int kQueue =
     8 << 20;  // bytes: all nodes of a large step report at the same moment; the kernel may allow less
 
-// The kernel drops all else before it takes a place in the queue: a flood without the token loses no line. A datagram
+// The kernel drops all other datagrams before they enter the queue: a flood of them displaces no report. A datagram
 // that is too short is dropped by the load beyond its end. Without a filter receive() still compares the token.
 void accept_only(int socket, const std::string& prefix) {
   std::vector<sock_filter> program;
@@ -45,7 +45,7 @@ void accept_only(int socket, const std::string& prefix) {
   (void)::setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
 }
 
-// A socket of this host can be bound to its own addresses alone. Without a free descriptor the answer is false.
+// A socket can be bound only to addresses of its own host. Without a free descriptor the answer is false.
 bool is_of_another_host(sockaddr_in6 address) {
   const Descriptor socket(::socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return false;
@@ -91,7 +91,7 @@ std::optional<ReceivedReport> ReportSocket::receive(bool asks_host) const {
   return std::nullopt;
 }
 
-// The kernel answers with an error for a socket that is not connected, and wakes it, too.
+// For a socket that is not connected the call returns an error, but it also wakes the thread.
 void ReportSocket::wake() const { (void)::shutdown(socket_.get(), SHUT_RD); }
 
 // Slurm's own need was measured (etc/doc/slurm-facts.md).

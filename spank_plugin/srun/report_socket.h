@@ -14,20 +14,20 @@ namespace bootstrap {
 
 struct ReceivedReport {
   std::variant<Failure, NodeReport> report;
-  bool is_elsewhere = false;  // it is from another host; found out where it is asked for alone
+  bool is_elsewhere = false;  // it is from another host; false if the caller did not ask
 };
 
 class ReportSocket {
  public:
-  // A free port of all addresses, for this step's token alone. Closed when the host has none left.
+  // Binds a free port of all addresses, for this step's token alone. Not open if the host has none left.
   static ReportSocket open();
 
   bool is_open() const { return socket_.is_open(); }
   int descriptor() const { return socket_.get(); }
   const FailureAddress& address() const { return address_; }
 
-  // The next one, without waiting; nothing when there is none. Reads at most a few thousand of other senders.
-  // `asks_host`: whether is_elsewhere is wanted, which takes another socket for a moment.
+  // The next report, without waiting; nullopt: there is none. Reads at most 4,096 datagrams of other senders.
+  // `asks_host`: finds out is_elsewhere, which takes another socket for a moment.
   std::optional<ReceivedReport> receive(bool asks_host = false) const;
 
   // Wakes the thread that waits for the socket. It stays readable from now on.
@@ -38,8 +38,8 @@ class ReportSocket {
   FailureAddress address_;
 };
 
-// Whether srun has descriptors to spare in a step of so many nodes, by its limit (ulimit -n). `lowest_free`: before
-// this one all are in use.
+// True if srun has descriptors to spare in a step of so many nodes, by its limit (ulimit -n). All descriptors below
+// `lowest_free` are in use.
 bool has_spare_descriptors(int lowest_free, std::size_t nodes);
 
 }  // namespace bootstrap

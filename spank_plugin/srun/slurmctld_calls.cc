@@ -204,7 +204,7 @@ bool is_ended_by_others(const slurm_job_info_t& job) {
   const auto state = job.job_state & JOB_STATE_BASE;
   const bool ends_by_itself = state == JOB_RUNNING || state == JOB_SUSPENDED || state == JOB_COMPLETE ||
                               state == JOB_FAILED || state == JOB_OOM;
-  return job.preempt_time != 0 || !ends_by_itself;  // it stays RUNNING until its time of grace is over
+  return job.preempt_time != 0 || !ends_by_itself;  // a preempted job stays RUNNING for its grace time
 }
 
 // Releases differ in what they take: job and step as numbers, with flags since 23.02.

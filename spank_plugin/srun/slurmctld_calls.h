@@ -25,12 +25,12 @@ struct StepNumbers {
   StepId id() const { return {.job = leader, .step = step}; }
 };
 
-// How long srun can wait where slurmctld limits requests (SlurmctldParameters=rl_enable), and libslurm sleeps and asks
+// How long srun can wait if slurmctld limits requests (SlurmctldParameters=rl_enable), and libslurm sleeps and asks
 // again: half of the time after which nodes refuse the step's credential. Zero: there is no limit.
 std::chrono::seconds time_where_limited();
 
-// What the step asked for, without its tasks; one RPC. Nothing where slurmctld did not answer, or does not know the
-// step. `components` is the layout where that follows from the record; else empty, and ask_step_layout() knows it.
+// What the step asked for, without its tasks; one RPC. nullopt: slurmctld did not answer, or does not know the step.
+// Sets `components` if the layout follows from the record; else ask_step_layout() is needed.
 std::optional<SlurmctldAnswers> ask_step_record(const StepNumbers& numbers, const SrunFacts& srun,
                                                 std::vector<ComponentText>& components);
 
@@ -46,10 +46,10 @@ std::string ask_node_address(const std::string& node);
 std::vector<ComponentText> ask_step_layout(const StepNumbers& numbers);
 
 // True if slurmctld has ended the job: cancelled, preempted, requeued, at its time limit, on a lost node.
-// Nothing where it does not answer, which may take as long as Slurm's own MessageTimeout.
+// nullopt: it does not answer, which may take as long as Slurm's own MessageTimeout.
 std::optional<bool> is_job_ended_by_others(std::uint32_t job);
 
-// As `scancel --signal` of the step does. Slurm's error number where it was refused; nothing where the step has ended.
+// As `scancel --signal` of the step does. Returns Slurm's error number; nullopt: sent, or the step has ended.
 std::optional<int> signal_step(std::uint32_t job, std::uint32_t step, int signal);
 
 }  // namespace bootstrap

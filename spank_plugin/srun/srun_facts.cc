@@ -24,7 +24,7 @@
 namespace bootstrap {
 namespace {
 
-// getopt takes the beginning of a long option for all of it.
+// getopt also accepts the beginning of a long option.
 bool has_option(std::span<const std::string> words, std::string_view shortest, std::string_view whole) {
   return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
     const auto name = word.substr(0, word.find('='));
@@ -34,8 +34,8 @@ bool has_option(std::span<const std::string> words, std::string_view shortest, s
 
 bool has_programs(std::span<const std::string> words) { return has_option(words, "--mu", "--multi-prog"); }
 
-// The words before the program's. Slurm has counted the program's words, so this is no guess. Of --multi-prog it counts
-// one more, the text of the file.
+// The words before the program's. Slurm has counted the program's words, so this is no guess. With --multi-prog it
+// counts one more, the text of the file.
 std::span<const std::string> srun_words(const std::vector<std::string>& all, std::size_t program_words) {
   const auto count = all.size() - std::min(all.size(), program_words);
   const auto with_next = std::span(all).first(std::min(all.size(), count + 1));
@@ -57,7 +57,7 @@ bool is_verbose(std::span<const std::string> words, const Environment& environme
          std::any_of(words.begin(), words.end(), is_short);
 }
 
-// begin_launch sets the variable for srun's own --export, which an option or the user's variable wins over.
+// begin_launch sets the variable for srun's own --export. An option or the user's variable wins over it.
 bool has_own_export(std::span<const std::string> words, const Environment& environment) {
   const auto is_whole = [](std::string_view text) { return text.find(kDecisionVariable) != std::string_view::npos; };
   if (std::any_of(words.begin(), words.end(), is_whole)) return false;
@@ -65,7 +65,7 @@ bool has_own_export(std::span<const std::string> words, const Environment& envir
   return !is_whole(environment.get("SLURM_EXPORT_ENV").value_or(environment.get(kExportVariable).value_or("")));
 }
 
-// srun sets the variable for the step, but not with -E, which may stand among other letters: it is the job's then.
+// srun sets the variable for the step. With -E, which may stand among other letters, it is the job's.
 std::vector<std::uint32_t> dealt_tasks(std::span<const std::string> words, const Environment& environment,
                                        const SrunFacts& step) {
   const auto keeps_jobs = [](std::string_view word) {
@@ -79,7 +79,7 @@ std::vector<std::uint32_t> dealt_tasks(std::span<const std::string> words, const
   return is_of_step ? *counts : std::vector<std::uint32_t>();
 }
 
-// With --bcast Slurm writes where the copy goes in the place of the program, which is on the nodes alone.
+// With --bcast Slurm has the path of the copy in place of the program, and the copy is only on the nodes.
 std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::string>& all,
                                           const Environment& environment) {
   auto program = job_command(spank);
@@ -94,7 +94,7 @@ std::vector<std::string> words_of_program(spank_t spank, const std::vector<std::
   return program;
 }
 
-// Those of the job that the step does not have. srun has no list of the step's nodes yet, but for the user's own.
+// The nodes of the job that the step does not have. srun has no list of the step's nodes yet, except the user's own.
 std::vector<std::string> other_nodes(const Environment& environment, std::span<const std::string> srun_options,
                                      std::uint32_t nodes) {
   const auto job = parse_host_list(environment.get("SLURM_JOB_NODELIST").value_or(""));
@@ -128,7 +128,7 @@ Program find_program(std::span<const std::string> srun_options, const std::vecto
 }  // namespace
 
 // To open a FIFO or a device would do something, and to open data may fetch it from tape. O_PATH opens neither, and the
-// second open takes the file that was examined, also where another one has its name by now.
+// second open takes the file that was examined, even if another one has its name by now.
 ProgramHead head_of_program(const std::string& path) {
   struct stat status {};
   const Descriptor examined(::open(path.c_str(), O_PATH | O_CLOEXEC));

@@ -17,8 +17,8 @@
 
 namespace bootstrap {
 
-// Runs `work` in a thread that may be left behind, so it owns all that it uses. Nothing if it has not ended at the
-// deadline. Where no thread can start (a limit of processes or of memory), the caller does the work itself.
+// Runs `work` in a thread that may be left behind, so it owns all that it uses. Returns nullopt if it has not ended at
+// the deadline. If no thread can start (a limit of processes or of memory), the caller does the work itself.
 template <class Work, class Value = std::invoke_result_t<Work>>
 std::optional<Value> call_in_time(Work work, Deadline deadline) {
   auto result = call_with_deadline<Value>("the work", work, deadline);
@@ -26,7 +26,7 @@ std::optional<Value> call_in_time(Work work, Deadline deadline) {
   return result.error().code == ErrorCode::kUnavailable ? std::optional<Value>(work()) : std::nullopt;
 }
 
-// A ReadHead that opens executable regular files alone. srun runs as the user.
+// A ReadHead that opens only executable regular files. srun runs as the user.
 ProgramHead head_of_program(const std::string& path);
 
 // /proc/self/cmdline, without its first word.
@@ -36,7 +36,7 @@ std::vector<std::string> own_command_line();
 SrunFacts gather_srun_facts(spank_t spank, const Environment& environment, const UserChoice& choice,
                             const Settings& settings, Deadline deadline);
 
-// By rank: whether its node has reported to srun that it started the task. Nothing where srun does not show that.
+// By rank: whether its node has reported to srun that it started the task. nullopt: srun does not show that.
 std::optional<std::vector<bool>> started_tasks();
 
 }  // namespace bootstrap

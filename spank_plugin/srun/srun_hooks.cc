@@ -89,7 +89,7 @@ void set_gpu_defaults(spank_t spank, const Environment& environment, const std::
   const auto has = [&](std::string_view word) { return std::count(arguments.begin(), arguments.end(), word) != 0; };
   const auto asked = asked_gpu_binding(environment, arguments);
   if (asked.kind != GpuBind::kNone) set_variable(kUsersBindVariable, write_record(asked));
-  // What Slurm binds for a step that is then left alone is not to be lifted.
+  // A step that is then left alone keeps Slurm's binding.
   if (!asks_for_itself && (site_error() || may_be_no_world(environment, arguments, launchers))) return;
   if (environment.has("HIP_VISIBLE_DEVICES")) return;  // it may be meant for what Slurm leaves each task
   // A component asks only for itself, and its own option overrides the default.
@@ -124,8 +124,8 @@ void begin_launch(spank_t spank) {
   const bool is_salloc_shell = std::count(arguments.begin(), arguments.end(), "--interactive") != 0;
   if (settings.gpu.value != GpuMode::kOff && !is_salloc_shell)
     set_gpu_defaults(spank, environment, arguments, asks, settings.launchers.value);
-  // srun runs local_user_init once for all components, but copies the environment of the others before it. A variable
-  // that --export names is looked up after it, so that what srun decides reaches them, too.
+  // srun runs local_user_init once for all components, but copies the environment of the others before that. srun looks
+  // up a variable that --export names after it, so srun's decision reaches the others, too.
   if (expects_components(arguments) && !environment.has("SLURM_EXPORT_ENV") && !environment.has(kExportVariable)) {
     set_variable(kExportVariable, std::string(asks ? kAskedExportValue : kExportValue));
   }
@@ -154,7 +154,7 @@ struct Answers {
   FoundAddresses addresses;
 };
 
-// `needs_record`: what the step asked for.
+// `needs_record`: also asks for the record of the step's request.
 Answers ask(const StepNumbers& numbers, const SrunFacts& step, bool needs_record) {
   Answers answers;
   if (needs_record) {
@@ -168,7 +168,7 @@ Answers ask(const StepNumbers& numbers, const SrunFacts& step, bool needs_record
   return answers;
 }
 
-// The time for which slurmctld may make srun wait is no part of `deadline`.
+// If slurmctld limits requests, the time of these calls does not count for `deadline`.
 std::optional<Answers> ask_in_time(const StepNumbers& numbers, const SrunFacts& step, bool needs_record,
                                    Deadline& deadline) {
   const auto begin = std::chrono::steady_clock::now();
@@ -192,7 +192,7 @@ void put_placeholder_into_rank(const Environment& environment) {
   if (record.step_tag().empty()) set_variable(kStepTagVariable, "srun");
 }
 
-// The address of a step of several nodes is looked up where srun runs, as the user; nodes ask no name server.
+// Puts the decision, and the layout with the addresses that srun looked up, into srun's environment for the nodes.
 void hand_over(const StepNumbers& numbers, Decision decision, const PortRange& range, const Answers& answers) {
   decision.salt = salt_of_step(numbers.id(), range, random_bits().value_or(0));
   decision.unusable_master = answers.addresses.unusable_master;
@@ -204,11 +204,11 @@ void hand_over(const StepNumbers& numbers, Decision decision, const PortRange& r
   if (!text) log_error(to_string(numbers.id()), text.error().message);
 }
 
-// What follows without slurmctld. Nothing: its answers decide.
+// The decision without slurmctld; nullopt: its answers decide.
 std::optional<Activation> decide_early(const StepNumbers& numbers, const UserChoice& choice, const Settings& settings,
                                        const SrunFacts& step) {
   const bool is_switched_off = choice.is_off || settings.when.value == When::kNever;
-  // Which steps the site wants to be set up is not known.
+  // With a wrong argument it is not known which steps the site wants set up.
   if (const auto& wrong = site_error(); wrong && !is_switched_off) {
     return refuse_or_leave_alone(choice, wrong->message, "");
   }
@@ -287,7 +287,7 @@ void report_decision(const StepId& id, const Environment& environment, const Act
   } else {
     log_verbose(step, line);
   }
-  // Where the step is set up, the node of rank 0 has the same note.
+  // If the step is set up, the node of rank 0 prints the same note.
   if (const auto unknown = describe_unknown(environment); !is_set_up && !unknown.empty()) {
     if (settings.explain.value || is_debug) print_to_stderr(cat({step_prefix(id), unknown, "\n"}));
     log_verbose(step, unknown);
@@ -326,7 +326,7 @@ int decide_step(spank_t spank) {
   unset_launch_default();
   const auto environment = read_entries(environ, UnknownVariables::kSkip);
   auto numbers = read_numbers(spank, environment);
-  if (!numbers && is_async(own_command_line())) {  // in a job alone: --async takes no other step
+  if (!numbers && is_async(own_command_line())) {  // --async works only inside a job
     const auto job = requested_step(environment, own_command_line()).job;
     numbers = {.job = job, .leader = job, .step = kPendingStep};
   }

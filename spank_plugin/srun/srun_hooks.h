@@ -11,12 +11,12 @@ namespace bootstrap {
 void begin_launch(spank_t spank);
 void end_of_options(spank_t spank);
 
-// srun, sbatch and salloc take some of what we set in the task that they run in for options of theirs.
+// srun, sbatch and salloc take some variables that we set in the task around them for options of their own.
 void unset_outer_variables();
 
-// The step exists, its tasks do not. end_of_options() calls it for srun --async, whose step never exists in srun. What
-// is to reach the nodes is set in srun's environment, from where srun takes it to the tasks. A step that is not set up
-// gets none of it.
+// The step exists, its tasks do not. end_of_options() calls it for srun --async, whose step never exists in srun. Sets
+// variables for the nodes in srun's environment, which srun passes on. For a step that is left alone it sets none, or
+// only the decision.
 int decide_step(spank_t spank);
 
 }  // namespace bootstrap

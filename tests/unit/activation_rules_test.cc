@@ -294,10 +294,10 @@ TEST(Activation, NeverSetsUpNoStepAndWarnsOfOneThatAsks) {
     EXPECT_FALSE(needs_program(choice, settings_of(When::kNever), step_of(4, 2)));
   }
   EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, kLine, When::kNever).line(),
-            "NOT SET UP: the site sets when=never, as at the begin and the end of a roll-out, although --bootstrap=on "
+            "NOT SET UP: the site sets when=never, as at the start and the end of a roll-out, although --bootstrap=on "
             "asks for it; ask your administrator when that ends, and start the step again then");
   EXPECT_EQ(decide(step_of(4, 2), kTwoByTwo, kNobody, When::kNever).line(),
-            "NOT SET UP: the site sets when=never, as at the begin and the end of a roll-out");
+            "NOT SET UP: the site sets when=never, as at the start and the end of a roll-out");
   const UserChoice wrong{.asked = Asked::kUnasked, .is_off = true, .wrong = "X=0 is not valid", .origin = {}};
   EXPECT_FALSE(decide(step_of(4, 2), kTwoByTwo, wrong, When::kNever).needs_warning) << "the user meant off";
 }

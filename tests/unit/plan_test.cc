@@ -244,7 +244,7 @@ TEST(StepPlan, NoTaskKeepsAnInternalVariableThatIsEmpty) {
 TEST(TaskPlan, TheVerdictGivesTheReason) {
   const auto before = two_by_two(1);
   EXPECT_EQ(read_own_plan(before)->verdict,
-            "NOT SET UP: no plugin set up this step (srun -v says why where srun --help has --bootstrap); use "
+            "NOT SET UP: no plugin set up this step (srun -v says why, if srun --help has --bootstrap); use "
             "--bootstrap=on, or without the plugin start slurm-bootstrap run PROGRAM");
   const auto verdict_of = [&](bootstrap::SetUp set_up, const Settings& settings, bool is_preloaded = false) {
     auto facts = *read_task_facts(before);

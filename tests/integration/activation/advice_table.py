@@ -56,7 +56,7 @@ ROWS = {
                                                                    f"{ON} -N2 --ntasks-per-node=2 {WORDS}": 4},
                               env=(("SLURM_GPUS_ON_NODE", "2"),)),
     "submitit in a job that asks": Advice("submitit sets its own ranks, although SLURM_BOOTSTRAP=on asks for it",
-                                          f"use {ON} on the line of srun to set it up all the same", f"{TWO} {WORDS}", {f"{ON} {TWO} {WORDS}": 4},
+                                          f"use {ON} on the line of srun to set it up anyway", f"{TWO} {WORDS}", {f"{ON} {TWO} {WORDS}": 4},
                                           env=(("SLURM_BOOTSTRAP", "on"), ("SUBMITIT_EXECUTOR", "slurm"))),
     "a launcher": Advice("accelerate starts its own ranks", f"{START} --ntasks-per-node=N {WORDS}".replace(" torch_env", " ..."),
                          f"{EACH} ./bin/accelerate launch {WORDS}", {f"{TWO} {WORDS}": 4}),

@@ -15,7 +15,7 @@ from roll_out_site import HOSTS, NO_LINE, NODES, Site, count, kind_of
 
 WAY = ("never", "observe", "world", "never", NO_LINE)
 AT_ONCE = 3
-NEVER = "NOT SET UP: the site sets when=never, as at the begin and the end of a roll-out"
+NEVER = "NOT SET UP: the site sets when=never, as at the start and the end of a roll-out"
 ASKS = "although {} asks for it; ask your administrator when that ends, and start the step again then"
 
 
