@@ -307,9 +307,10 @@ void report_step(const StepNumbers& numbers, const Decision& decision, const Set
   for (const auto& warning : program_warnings(decision, facts)) log_warning(step, warning);
   const auto& unusable = answers.addresses.unusable_option;
   if (unusable.empty()) return;
-  log_warning(step, cat({setting_text(settings, "master_addr"), ": ", unusable,
-                         " does not resolve where srun runs; ranks that cannot resolve it find no rank 0: use another "
-                         "name"}));
+  log_warning(step,
+              cat({setting_text(settings, "master_addr"), ": ", unusable,
+                   " does not resolve where srun runs, or only to a loopback address; ranks for which it is the same "
+                   "find no rank 0: use another name"}));
 }
 
 }  // namespace

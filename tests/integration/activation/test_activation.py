@@ -219,6 +219,7 @@ def test_a_launcher_of_a_job_that_asks_has_the_gpus_that_slurm_binds(cluster):
     assert trains.stdout.split() == ["0,1", "0,1"], trains
 
 
+UNRESOLVED = "it does not resolve where srun runs, or only to a loopback address"
 STAYS = 'bootstrap: warning: StepId=ID: MASTER_ADDR="{}" stays as you set it, but {}; if the ranks are to meet on {}'
 OR_ASK = ", unset it before srun, or use --bootstrap=on"
 
@@ -275,11 +276,11 @@ def test_an_address_that_only_the_nodes_resolve_stays_unless_the_step_asks(clust
     with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
         done = srun(cluster, TWO, env=line)
         assert {task["MASTER_ADDR"] for task in variables(done)} == {"nowhere.invalid"}
-        assert told(done) == [STAYS.format("nowhere.invalid", "it does not resolve where srun runs", f"node001{OR_ASK}")]
+        assert told(done) == [STAYS.format("nowhere.invalid", UNRESOLVED, f"node001{OR_ASK}")]
         asked = srun(cluster, f"{TWO} --bootstrap=on", env=line)
         assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
         assert len(told(asked)) == 1, asked.stderr
-        assert 'MASTER_ADDR="nowhere.invalid" (it does not resolve where srun runs)' in told(asked)[0], asked.stderr
+        assert f'MASTER_ADDR="nowhere.invalid" ({UNRESOLVED})' in told(asked)[0], asked.stderr
 
 
 def test_an_address_of_an_option_that_does_not_resolve_is_reported(cluster):

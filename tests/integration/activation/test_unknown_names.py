@@ -23,7 +23,7 @@ for _ in range(200 * (os.environ["RANK"] != "0")):
 os.write(1, f"met {os.environ['WORLD_SIZE']} {place[0]}\\n".encode())
 """
 FIRST = "10.20.1.1"
-UNRESOLVED = "it does not resolve where srun runs"
+UNRESOLVED = "it does not resolve where srun runs, or only to a loopback address"
 
 
 def start(cluster_factory, names):
