@@ -20,7 +20,7 @@ namespace {
 // Not a std::string: threads that end during exit still use it, after destructors have run.
 thread_local char last_error[2048];
 
-// By ErrorCode.
+// Indexed by ErrorCode.
 constexpr std::array kStatuses{BOOTSTRAP_ERROR_INVALID,      BOOTSTRAP_ERROR_MISSING,     BOOTSTRAP_ERROR_DISAGREEMENT,
                                BOOTSTRAP_ERROR_DISAGREEMENT, BOOTSTRAP_ERROR_UNAVAILABLE, BOOTSTRAP_ERROR_UNSUPPORTED,
                                BOOTSTRAP_ERROR_LIMIT,        BOOTSTRAP_ERROR_TIMEOUT};

@@ -20,7 +20,7 @@ Deadline deadline_of(const bootstrap_t& job, int timeout_ms) {
   return std::chrono::steady_clock::now() + timeout;
 }
 
-// Before anything is copied. A rank that refuses joins the round, so that calls stay in step.
+// Called before anything is copied. A rank that refuses joins the round, so that calls stay in step.
 std::optional<Error> refuse_buffers(const void* mine, std::size_t bytes, const void* others) {
   if (bytes > kMaxContribution) {
     return Error{ErrorCode::kLimit,
@@ -50,7 +50,7 @@ Status exchange(bootstrap_t& job, const std::string& purpose, const void* mine, 
   return {};
 }
 
-// The others than the root send nothing, and only a rank itself knows that it refuses.
+// Only the root sends a value, so only a rank itself knows that it refuses.
 Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   Allgather round;
   const bool is_rank = root >= 0 && static_cast<std::size_t>(root) < job.layout.size();
@@ -58,7 +58,7 @@ Status broadcast(bootstrap_t& job, void* data, std::size_t bytes, int root) {
   round.purpose = cat({"broadcast of ", std::to_string(bytes), " bytes from rank ", std::to_string(root)});
   round.refusal =
       is_rank ? refuse_buffers(data, bytes, data)
-              : Error{ErrorCode::kInvalid, cat({"the root, ", std::to_string(root), ", is no rank of the step"})};
+              : Error{ErrorCode::kInvalid, cat({"the root, ", std::to_string(root), ", is not a rank of the step"})};
   round.is_for_step = job.place.rank == from;
   if (round.is_for_step && bytes > 0 && !round.refusal) round.value.assign(static_cast<const char*>(data), bytes);
   round.read = {from};
@@ -95,14 +95,14 @@ Result<Group> group_of_list(const bootstrap_t& job, const int* ranks, int count)
   return list_group(job.layout, job.place.rank, std::move(list));
 }
 
-// A copy, since NCCL may read it after a call that was given up. NCCL fills members that are not set in it.
+// A copy, since NCCL may still read it after a call was given up, and fills the members that are not set.
 Result<std::string> copy_config(const void* given) {
   constexpr std::size_t kMost = 4096;
   nccl::Config head;
   std::memcpy(&head, given, sizeof head);
   if (head.magic != nccl::Config().magic || head.size < sizeof head || head.size > kMost) {
     return fail(ErrorCode::kInvalid,
-                "bootstrap_comm_options_t.nccl_config is no ncclConfig_t; start from NCCL_CONFIG_INITIALIZER");
+                "bootstrap_comm_options_t.nccl_config is not an ncclConfig_t; start from NCCL_CONFIG_INITIALIZER");
   }
   return std::string(static_cast<const char*>(given), head.size);
 }
@@ -132,9 +132,9 @@ Result<CommunicatorOptions> read_comm_options(const bootstrap_t& job, const boot
   return wanted;
 }
 
-// `uses_gpu`: for a communicator. A program that asks for ids alone may choose its device later. `kind`: what the other
-// ranks ask for where `group` is an error. A rank that cannot take part still joins the exchange and sends the reason,
-// so that the other ranks fail at once.
+// `uses_gpu`: true for a communicator; a program that requests ids alone may choose its device later. `kind`: the kind
+// of group that the other ranks pass if `group` is an error. A rank that cannot take part still joins the exchange and
+// sends the reason, so that the other ranks fail at once.
 CommunicatorCall prepare(const bootstrap_t& job, const Result<Group>& group, const bootstrap_comm_options_t* given,
                          bool uses_gpu, GroupKind kind) {
   CommunicatorCall call{.exchange = job.exchange.get(), .layout = job.layout};

@@ -24,15 +24,15 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeToReport{500};
 constexpr std::chrono::milliseconds kTimeToLeave{1900};  // a call returns two seconds after its deadline
 
-// A process is one rank, however many handles it has open.
+// All handles of a process share this: a process is one rank.
 struct ProcessState {
-  std::atomic<pid_t> owner{0};  // made the first round: neither a session nor the count of rounds survives a fork
+  std::atomic<pid_t> owner{0};  // of the first round: neither a session nor the count of rounds survives a fork
   std::atomic<int> handles{0};
-  std::mutex mutex;          // locked during a round, and for all below
+  std::mutex mutex;          // locked during a round; guards all members below
   std::uint64_t rounds = 0;  // begun so far; equal on all ranks
   std::optional<CallTag> given_up;
   std::array<std::unique_ptr<ExchangeEngine>, 2> helpers;  // by carrier; kept while a handle is open
-  std::unique_ptr<ExchangeEngine> riding;                  // the same in this process
+  std::unique_ptr<ExchangeEngine> riding;                  // on this process's own PMIx session
 };
 
 ProcessState& process_state() {
@@ -55,7 +55,7 @@ class StepExchange final : public Exchange {
   explicit StepExchange(StepRank self) : self_(std::move(self)) { ++process_state().handles; }
   ~StepExchange() override {
     ProcessState& process = process_state();
-    // In a forked child the helper is its parent's, and the mutex may be locked for ever.
+    // In a forked child the helper belongs to the parent, and the mutex may be locked forever.
     if (--process.handles > 0 || process.owner != ::getpid()) return;
     const std::lock_guard lock(process.mutex);
     leave_helpers(true, steady_clock::now() + kTimeToLeave);
@@ -67,7 +67,7 @@ class StepExchange final : public Exchange {
   Result<RankValues> run(const Allgather& round) override {
     const auto begin = steady_clock::now();
     auto result = self_.layout.size() > 1 ? run_with_others(round) : RankValues(round.read.size(), round.value);
-    if (round.refusal) result = fail(*round.refusal);  // whatever the others do
+    if (round.refusal) result = fail(*round.refusal);  // also if the round succeeded
     // "StepId=12.0 rank 3: barrier: "
     const auto prefix = cat({about_rank(self_.id, self_.rank), round.purpose, ": "});
     if (!result) return fail(result.error().code, cat({prefix, result.error().message}));
@@ -104,8 +104,8 @@ class StepExchange final : public Exchange {
     const std::lock_guard lock(process.mutex);
     if (process.given_up) {
       return fail(ErrorCode::kUnavailable,
-                  cat({"an earlier call of this rank did not come about, ", describe(*process.given_up),
-                       ", and ranks may count differently since then; start a new step"}));
+                  cat({"an earlier call of this rank failed, ", describe(*process.given_up),
+                       ", and ranks may count calls differently since then; start a new step"}));
     }
     const auto refusal = round.refusal.value_or(Error());
     last_ = CallTag{self_.id, process.rounds++, round.purpose, refusal.message, refusal.code};

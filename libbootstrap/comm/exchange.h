@@ -34,14 +34,14 @@ struct Allgather {
   Deadline deadline;
 };
 
-// The call did not come about, and ranks may count differently from then on.
+// True if some ranks may not have made the call: from then on ranks may count rounds differently.
 inline bool is_given_up(const Error& error) {
   return error.code == ErrorCode::kTimeout || error.code == ErrorCode::kUnavailable;
 }
 
 using RankValues = std::vector<std::string>;  // in the order of Allgather::read
 
-// What a rank reports after a round, while the ranks do something outside of the exchange, such as make a communicator.
+// A rank's report after a round, about work outside the exchange, such as making a communicator.
 struct RankReport {
   Rank rank = 0;
   std::string failure;         // why it failed; empty: it waits
@@ -55,7 +55,7 @@ struct RankReports {
   std::string missing;               // "missing: rank 5 (...)": ranks without a report; empty: none
 };
 
-// The limit of a value: every node may store all values until the step ends.
+// Limit of one value in bytes: every node may store all values until the step ends.
 inline constexpr std::size_t kMaxContribution = 65536;
 
 class Exchange {
@@ -67,13 +67,13 @@ class Exchange {
   // the engine can find them), kUnavailable, kUnsupported, kLimit.
   virtual Result<RankValues> run(const Allgather& round) = 0;
 
-  // After a round that succeeded; not collective. Stores this rank's report and reads those of `asked` (ascending).
-  // Either may be empty. Returns within two seconds. kUnsupported over PMI-1.
+  // Follows a round that succeeded, and is not collective. Stores this rank's report, if given, and reads the reports
+  // of `asked` (ascending, may be empty). Returns within two seconds. kUnsupported over PMI-1.
   virtual Result<RankReports> share_reports(const std::optional<RankReport>& own, const std::vector<Rank>& asked) = 0;
 };
 
-// Opens nothing before the first round, and never in a step of one rank. With SLURM_BOOTSTRAP_TIMING=1 it prints a line
-// for each round.
+// Connects to no server before the first round, and never in a step of one rank. With SLURM_BOOTSTRAP_TIMING=1 it
+// prints a line for each round.
 std::unique_ptr<Exchange> make_exchange(StepRank self);
 
 // "4.2.2", or why PMIx cannot be used here. Opens the library, and connects to no server.

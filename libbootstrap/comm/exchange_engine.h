@@ -29,27 +29,27 @@ class ExchangeEngine {
   virtual Result<RankReports> share_reports(const CallTag& tag, const std::optional<RankReport>& own,
                                             const std::vector<Rank>& asked) = 0;
 
-  // In a helper, when the rank has ended and not left.
+  // Called in a helper when its rank has ended without leave().
   virtual void tell_end_of_rank() {}
 
-  // The last call: leaves the server, if all ranks of this node do so, together with them. Returns by the deadline.
+  // The last call: leaves the server, with `do_all_leave` together with this node's ranks. Returns by the deadline.
   virtual void leave(bool /*do_all_leave*/, Deadline /*deadline*/) {}
 };
 
 using Engine = Result<std::unique_ptr<ExchangeEngine>>;
 
-// In this process; they connect. `may_follow_another`: the rank may have closed a session of its own a moment ago.
+// Both connect in this process. `may_follow_another`: other code of the rank may have closed a session a moment ago.
 Engine connect_to_pmix(const StepRank& self, bool may_follow_another);
 Engine connect_to_pmi1(const StepRank& self);
 
-// Rides on the session with the server that this process has itself; with mpirun's server it opens one if need be.
+// Uses the PMIx session that this process already has. With mpirun's server it opens a session if there is none.
 std::unique_ptr<ExchangeEngine> ride_on_own_pmix(const StepRank& self, const PmixServer& server);
-bool has_own_pmix();  // such a session
+bool has_own_pmix();  // true if this process has a PMIx session open
 
 // About a server that does not answer this rank.
 std::string describe_silence(const StepRank& self, bool from_mpirun);
 
-// One of the first two, in a helper process.
+// Starts a helper process that connects to PMIx or PMI-1.
 enum class Carrier : std::uint8_t { kPmix, kPmi1 };
 Engine start_helper(const StepRank& self, Carrier carrier, bool may_follow_another, Deadline deadline);
 

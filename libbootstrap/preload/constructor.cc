@@ -21,8 +21,8 @@ void print_why_not(const char* why, const char* program) {
 
 // glibc passes the arguments of `main` to constructors. Every dynamic program of a user who exports LD_PRELOAD runs
 // this, so a process that is not the first of a rank starts no thread, opens no file and allocates no memory. The
-// environment comes from `environ`, not from the third argument: an earlier constructor may have changed it, also that
-// of a second copy of this library, which has set this rank up then.
+// environment comes from `environ`, not from the third argument: an earlier constructor may have changed it, such as
+// that of a second copy of this library, which has set up this rank.
 __attribute__((constructor)) void enter(int count, char** words) {
   const char* const list = find_value(environ, "LD_PRELOAD=");
   // A program that is only linked with the library does not want variables before `main`.

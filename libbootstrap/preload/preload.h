@@ -12,10 +12,10 @@
 namespace bootstrap {
 
 enum class Role : std::uint8_t {
-  kOutside,  // not in a step of ranks, or in one that did not ask for the variables
+  kOutside,  // not in a step of ranks, or in a step that did not request the variables
   kBeside,   // in the step, and left alone: a prolog, or a rank whose parent process failed to set it up
   kInside,   // in a rank whose variables are set already, here or in a parent process
-  kFirst,    // the first process of a rank by its environment; one of mpirun may be inside a step of Slurm
+  kFirst,    // the first process of a rank, by its environment; a rank of mpirun may be inside a step of Slurm
 };
 
 // The rank that the environment describes. A step's variables also reach the batch script of a job that a rank
@@ -40,8 +40,8 @@ const char* find_value(const char* const* environment, std::string_view name) no
 DetectedRank detect_rank(const char* const* environment, pid_t process) noexcept;
 
 // For a process that is the first of a rank by its environment. Opens files, 3 if slurmstepd started the process, and
-// allocates nothing. False also for children of a launcher, which sets up its own, and for --pty. `proc` is another
-// folder in tests.
+// allocates nothing. False also for children of a launcher, which sets up its own ranks, and for --pty. `proc` is
+// another folder in tests.
 //
 // The evidence, in this order: the nearest slurmstepd among the ancestors, whose title names its step, or for mpirun
 // its nearest daemon; the cgroup, which Slurm names after the step, if no slurmstepd is visible (a PID namespace,

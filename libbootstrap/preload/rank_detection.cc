@@ -36,7 +36,7 @@ bool is_stamp(const char* text, const StepId& id) noexcept {
   return text != nullptr && text == std::string_view(tag, static_cast<std::size_t>(end - tag - 1));
 }
 
-// A restart count that is absent or no number is 0 here; the set-up reports the latter.
+// A restart count that is absent or no number is 0 here; the set-up reports one that is no number.
 bool read_slurm_step(const char* const* environment, StepId& id) noexcept {
   const auto job = number_of(environment, "SLURM_JOB_ID=");
   const auto step = number_of(environment, "SLURM_STEP_ID=");
@@ -45,8 +45,8 @@ bool read_slurm_step(const char* const* environment, StepId& id) noexcept {
   return is_normal_step(id.step);
 }
 
-// Loading the library asks for steps of two or more tasks. A step of one task, and submitit, whose programs need no
-// RANK, need SLURM_BOOTSTRAP=on. Returns why the step is not set up; null: it is.
+// Loading the library requests the set-up of steps of two or more tasks. A step of one task, and submitit, whose
+// programs need no RANK, need SLURM_BOOTSTRAP=on. Returns why the step is not set up; null: it is.
 const char* why_not_asked(const char* const* environment, bool is_mpirun) noexcept {
   const char* const mode = find_value(environment, "SLURM_BOOTSTRAP=");
   if (is(mode, "off")) return "SLURM_BOOTSTRAP=off switches it off";

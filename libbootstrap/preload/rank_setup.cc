@@ -54,9 +54,9 @@ struct OwnEnvironment {
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
-// Replaces the environment of this process. The new one is never freed, nor are earlier ones, since other code may
-// point into them; a list, so that leak checkers find them. setenv(3) is not used: programs define their own, and
-// bash's one uses shell variables, which do not exist before `main`.
+// Replaces the environment of this process. Neither the new one nor earlier ones are freed, since other code may point
+// into them; a list keeps them reachable for leak checkers. setenv(3) is not used: programs define their own, and
+// bash's uses shell variables, which do not exist before `main`.
 void change_environment(std::vector<std::string> removals, std::vector<std::string> added = {}) {
   if (removals.empty() && added.empty()) return;
   for (const auto& entry : added) removals.emplace_back(name_of(entry));
@@ -84,8 +84,8 @@ void warn(std::string_view step, std::string_view sentence) {
   print_line(cat({kWarningPrefix, about_step(step), sentence}));
 }
 
-// Until this process ends: exec(2) closes the ports, and forked children share them. Not closed at exit, since threads
-// of the program may still use them.
+// The process holds the ports until it ends: exec(2) closes them, and forked children share them. Not closed at exit,
+// since threads of the program may still use them.
 PortFacts reserve_ports(const StepFacts& facts, const Settings& settings, const StepPlan& plan) {
   static auto* const ports = new StepPorts;
   auto found = ports->reserve(plan.ports);
@@ -118,7 +118,7 @@ TaskFacts own_task(const StepFacts& facts, const StepPlan& plan, const PortFacts
   return task;
 }
 
-// In rank 0.
+// Called in rank 0 only.
 void explain(const StepFacts& facts, const Settings& settings, const StepPlan& plan, const TaskPlan& task,
              bool reserves_port) {
   const bool is_debug = process_settings(facts.environment).debug.value;
@@ -132,7 +132,7 @@ void explain(const StepFacts& facts, const Settings& settings, const StepPlan& p
   print_line(text);
 }
 
-// As for a job that asked: no launcher, and torchrun only as one task on each of several nodes.
+// The rules are those of a job that requested it: no launcher, and torchrun only as one task on each of several nodes.
 SetUp what_to_set_up(const Environment& environment, Launcher launcher, std::span<const std::string> words) {
   const auto nodes = environment.number("SLURM_STEP_NUM_NODES").value_or(0);
   const auto kind = kind_by_words(words, environment, nodes);  // a process that runs is a program
@@ -194,7 +194,7 @@ Status set_up(const Environment& environment, SetUp what) {
 bool set_up_or_warn(Launcher launcher, std::span<const std::string> words) {
   const auto what = what_to_set_up(process_environment(), launcher, words);
   if (what == SetUp::kNothing) return false;
-  // Programs that know Open MPI would take the rank from these.
+  // Programs that know Open MPI would take the rank from mpirun's variables.
   if (launcher == Launcher::kSlurm) change_environment(stale_mpirun_names(process_environment()));
   const auto environment = process_environment();
   const auto done = set_up(environment, what);
@@ -237,7 +237,7 @@ void remove_outer_rank() noexcept {
   try {
     change_environment(inherited_to_unset(process_environment()));
   } catch (const std::exception&) {
-    // Out of memory: they stay, as without this library.
+    // Out of memory: the variables stay, as without this library.
   }
   errno = before;
 }

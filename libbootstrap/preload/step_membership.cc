@@ -43,7 +43,7 @@ std::string_view read_proc(Buffer& buffer, const char* proc, pid_t process, cons
   return {buffer, size};
 }
 
-// Cuts the number off with which `text` begins.
+// Removes the number with which `text` begins, and returns it.
 std::optional<std::uint32_t> take_number(std::string_view& text) noexcept {
   std::uint32_t value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -52,8 +52,8 @@ int start_thread(pthread_t& thread, void* (*run)(void*), void* argument) {
   return error;
 }
 
-// A condition of pthread's: that of the standard library waits by the wall clock where glibc is older than 2.30, and
-// would wait longer when somebody sets that clock back.
+// A condition of pthread's: with glibc before 2.30 the standard library's waits by the wall clock, and would wait
+// longer after that clock is set back.
 struct AbandonableThread::State {
   std::function<void()> work;
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

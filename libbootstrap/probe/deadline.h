@@ -20,8 +20,8 @@ namespace bootstrap {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// False at the deadline, or if poll(2) fails. After the deadline also where the descriptor is ready: others may keep it
-// ready, and a loop of such calls ends nevertheless.
+// False at the deadline, or if poll(2) fails. After the deadline false even if the descriptor is ready, so that a loop
+// of such calls ends although another process keeps it ready.
 bool poll_until(int descriptor, short events, Deadline deadline);
 
 // Sends all of it. False at the deadline, or when the other end is gone.

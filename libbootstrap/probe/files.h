@@ -35,8 +35,7 @@ class Descriptor {
   int number_ = -1;
 };
 
-// The rest of a file, or if that is longer than `max` bytes, more than so many of them. kUnavailable with the system's
-// reason.
+// Reads the rest of a file, and stops when it has more than `max` bytes. kUnavailable with the system's reason.
 Result<std::string> read_whole(int descriptor, std::size_t max);
 
 // Why a file cannot be trusted, as the end of a sentence, with a remedy. Empty if only root or the user of this process

@@ -1,4 +1,4 @@
-// What this machine has that communication between ranks depends on: routes, RDMA devices, memory. Sends no packet.
+// What ranks need of this machine to communicate: routes, RDMA devices, memory. Sends no packet.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/machine.h"
 
@@ -69,7 +69,7 @@ void gather_network(StepFacts& facts, const Settings& settings, const std::strin
     facts.interfaces = tree.names_in("/sys/class/net");
     std::erase(facts.interfaces, "lo");
     std::sort(facts.interfaces.begin(), facts.interfaces.end());
-    // The user's list may have 2,048 names. A node with so many interfaces is not judged.
+    // The user's list may have 2,048 names. A node with more interfaces than this is not judged.
     constexpr std::size_t kMost = 64;
     if (facts.interfaces.size() > kMost) facts.interfaces.clear();
   }

@@ -1,4 +1,4 @@
-// What this machine has that communication between ranks depends on: routes, RDMA devices, memory. Sends no packet.
+// What ranks need of this machine to communicate: routes, RDMA devices, memory. Sends no packet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace bootstrap {
 
 struct Machine {
-  std::string host;                 // the kernel's name of it
+  std::string host;                 // its name, from the kernel
   std::string kernel;               // "Linux 6.1.0-18-amd64"
   std::string libc;                 // "glibc 2.36"
   std::string nvidia_module;        // version of NVIDIA's kernel module, "580.65.06"; empty: none is loaded
@@ -24,10 +24,10 @@ struct Machine {
 // Tests put a `root` before every path. A file that does not exist is no error.
 Machine read_machine(const std::string& root = "");
 
-// Adds to the facts what an interface is chosen by, where one is to be chosen. `root` stands before /proc and /sys.
+// If the step needs an interface, adds to the facts what the choice depends on. Tests put a `root` before every path.
 void gather_network(StepFacts& facts, const Settings& settings, const std::string& root = {});
 
-// False where the system refuses it as the own one.
+// False if this machine does not have the address, which a bind shows.
 bool is_own_address(std::string_view address);
 
 }  // namespace bootstrap

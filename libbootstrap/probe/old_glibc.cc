@@ -1,5 +1,5 @@
-// What glibc has in libc.so.6 itself since 2.34. Where the build is for an older one, this is part of the library,
-// whose file still needs libc.so.6 alone: with 2.34 and newer no process has to map two more files.
+// Functions that glibc has in libc.so.6 itself since 2.34. A build for an older glibc has them in the library, and
+// still needs libc.so.6 alone: with 2.34 and newer no process has to map two more files.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 
 extern "C" {
 
-// Of libc.so.6 before 2.34, and null since: there libdl.so.2 is not needed to open a library.
+// In libc.so.6 before 2.34, and null since: opens a library without libdl.so.2.
 [[gnu::weak]] void* __libc_dlopen_mode(const char* name, int mode);  // NOLINT
 
 [[gnu::weak]] void bootstrap_entry();  // not in the plugin
@@ -29,7 +29,7 @@ void closefrom(int first) {
 namespace bootstrap {
 namespace {
 
-// So that the names that are bound when they are first called are there.
+// Loads the libraries of the names that the loader binds at their first call.
 __attribute__((constructor)) void open_parts_of_glibc() {
   if (__libc_dlopen_mode == nullptr) return;
   constexpr int kByProgram = static_cast<int>(0x80000000U);  // as dlopen(3) itself calls it
@@ -41,7 +41,7 @@ __attribute__((constructor)) void open_parts_of_glibc() {
 }  // namespace
 }  // namespace bootstrap
 
-// The loader runs no constructors of what it starts as the program itself.
+// The loader runs no constructors of a file that it starts as the program.
 #if defined(__x86_64__)
 [[gnu::force_align_arg_pointer]]
 #endif

@@ -18,7 +18,7 @@
 namespace bootstrap {
 
 CpuSet cores_of(pid_t process);        // 0: the caller; empty if the kernel refuses
-bool is_one_core(const CpuSet& cpus);  // with all its hardware threads or some; false where this machine has no other
+bool is_one_core(const CpuSet& cpus);  // all or some of its hardware threads; false if the machine has no other core
 Status bind_to(const CpuSet& cores);   // the calling thread; precondition: not empty
 
 // Whether this process may open a device, without opening it: without a persistence daemon the first open of an NVIDIA
@@ -32,7 +32,7 @@ std::vector<std::string> nvidia_device_files();
 // The device files of these GPUs, in their order; nvidia_device_files() if no path is known.
 std::vector<std::string> device_files_of(const std::vector<Gpu>& gpus);
 
-// The GPUs of the node, and what this task can use of them, as indices. The vendor's library counts the GPUs that the
+// The GPUs of the node, and the indices of those that this task can use. The vendor's library counts the GPUs that the
 // task can open, and shows those of the list.
 struct OwnGpus {
   static constexpr std::uint32_t kNotKnown = UINT32_MAX;
@@ -45,14 +45,14 @@ struct OwnGpus {
   CpuSet cores_near() const;
 };
 
-// BOOTSTRAP_GPU and BOOTSTRAP_GPUS name the own. Where they are not set, and `place` is given: all that are usable if
+// BOOTSTRAP_GPU and BOOTSTRAP_GPUS name the task's own. If they are not set, and `place` is given: all usable ones if
 // the task is alone on its node, or Slurm left it fewer than the step has here; else the entry of its local rank.
 OwnGpus find_own_gpus(const Environment& environment, const Place* place = nullptr);
 
 std::vector<GpuVisibility::Access> try_devices(const std::vector<std::string>& paths);
 
-// Finds functions of a library that dlopen(3) has opened. A table of them is a struct that has this first, and behind
-// each pointer `= find("NAME")`.
+// Finds functions of a library that dlopen(3) has opened. A table of functions is a struct that begins with `Symbols
+// find`, and has `= find("NAME")` behind each pointer.
 struct Symbols {
   struct Address {
     void* address;
@@ -73,8 +73,8 @@ struct Symbols {
   }
 };
 
-// Whether this process has a library loaded whose file name begins so: "libmpi" is also true after MPI_Finalize, when
-// Open MPI has closed libpmix.
+// Whether this process has loaded a library whose file name begins with `begin`. True for "libmpi" even after
+// MPI_Finalize, when Open MPI has closed libpmix.
 inline bool is_loaded(std::string_view begin) {
   const auto has_name = [](dl_phdr_info* object, std::size_t, void* wanted) {
     const std::string_view path = object->dlpi_name;

@@ -60,8 +60,8 @@ tl::unexpected<Error> refused(const std::string& name, int error) {
 }
 
 // Connections of an earlier server in TIME_WAIT, for up to 60 s, make the exclusive bind fail, but not a bind with
-// SO_REUSEADDR. That one would also succeed beside another reservation, so this first looks for one: on an address
-// without traffic, an exclusive bind fails only because of wildcard sockets.
+// SO_REUSEADDR. That bind would also succeed beside another reservation, so this first looks for a reservation: on an
+// address without traffic, an exclusive bind fails only because of wildcard sockets.
 Result<Descriptor> bind_beside_time_wait(std::uint16_t port, const std::string& name) {
   const Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!probe.is_open() || !bind_quiet_address(probe, port) || !allow_reuse(probe)) return refused(name, errno);
@@ -86,12 +86,12 @@ Result<Descriptor> reserve_port(std::uint16_t port, const std::string& name) {
   if (holder.get() > STDERR_FILENO) return holder;
   // A program that was started without standard input, output or error does not get the socket in its place.
   Descriptor higher(::fcntl(holder.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  return higher.is_open() ? std::move(higher) : std::move(holder);  // without one the port stays reserved all the same
+  return higher.is_open() ? std::move(higher) : std::move(holder);  // the low number reserves the port, too
 }
 
 namespace {
 
-// Ports in use are passed over, since no other task has to know which one a task has. Empty: too few are free.
+// Skips ports in use: no other task needs to know which ports a task has. Empty if too few are free.
 std::vector<std::uint16_t> reserve_free_ports(const std::vector<std::uint16_t>& candidates, std::uint32_t count,
                                               std::vector<Descriptor>& taken) {
   std::vector<std::uint16_t> ports;

@@ -12,7 +12,7 @@
 
 namespace bootstrap {
 
-// Of both families where there are two, like the servers that will bind the port. `type`: SOCK_STREAM, SOCK_DGRAM.
+// For IPv6 and IPv4 if the system has both, as servers that will bind the port. `type`: SOCK_STREAM, SOCK_DGRAM.
 Descriptor open_socket(int type);
 
 // Binds to all interfaces; 0 is a port of the system's choice. False: it failed, and errno is set.

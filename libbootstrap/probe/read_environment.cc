@@ -1,4 +1,4 @@
-// Reads environments: of this process, of a captured file, and the rank that this process is by its own.
+// Reads the environment of this process or of a captured file, and finds the rank of this process in its own.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/read_environment.h"
 

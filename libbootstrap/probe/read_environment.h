@@ -1,4 +1,4 @@
-// Reads environments: of this process, of a captured file, and the rank that this process is by its own.
+// Reads the environment of this process or of a captured file, and finds the rank of this process in its own.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,12 +14,12 @@ namespace bootstrap {
 
 Environment process_environment();
 
-// process_settings(), but in a program with the rights of another user without the files to load: its caller must not
+// process_settings(), but without the files to load if the program has the rights of another user: its caller must not
 // name code to run.
 Settings trusted_settings(const Environment& environment);
 
-// From a file written by `env -0` or `env`, or from standard input for "-". `env` does not mark the end of a value, so
-// that only the first line of a longer one counts. Fails if the text is no environment.
+// Reads a file written by `env -0` or `env`, or standard input for "-". `env` does not mark the end of a value, so
+// only the first line of a value counts. Fails if the text is no environment.
 Result<Environment> captured_environment(const std::string& path);
 
 // The name of the node and its GPUs for a rank of mpirun. Empty, and nothing is read, in a rank of Slurm.

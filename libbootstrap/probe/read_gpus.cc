@@ -32,8 +32,8 @@ void add_place(Gpu& gpu, const FileTree& tree) {
   if (near.is_within(package)) gpu.package = package;
 }
 
-// Frontier and LUMI: a GPU is at one L3 cache of its NUMA node, and the firmware has no word about it. The order is
-// that of their user guides, and hwloc has the same since 2.8.
+// Frontier and LUMI: a GPU is at one L3 cache of its NUMA node, which the firmware does not report. The order is that
+// of their user guides, and hwloc has the same since 2.8.
 void add_l3_of_ex235a(Gpu& gpu, const FileTree& tree) {
   constexpr std::array<std::string_view, 8> kBuses{"d1", "d6", "c9", "ce", "d9", "de", "c1", "c6"};
   const auto* const bus = std::find(kBuses.begin(), kBuses.end(), gpu.pci.substr(gpu.pci.find(':') + 1, 2));
@@ -71,8 +71,8 @@ void add_gpus_of_nvidia(std::vector<Gpu>& gpus, const FileTree& tree) {
 }
 
 // AMD and Intel, whose files are render nodes. A VGA device of Intel is part of a processor; that of AMD is the console
-// of some servers, and counts if there is no other GPU of AMD. AMD's partitions of a GPU but the first have no PCI
-// address.
+// of some servers, and counts if there is no other GPU of AMD. Of AMD's partitions of a GPU only the first has
+// a PCI address.
 void add_gpus_of_others(std::vector<Gpu>& gpus, const FileTree& tree) {
   std::vector<Gpu> vga_of_amd;
   for (const auto& name : tree.names_in("/sys/class/drm")) {
@@ -98,7 +98,7 @@ std::vector<Gpu> read_gpus(const std::string& root) {
   add_gpus_of_nvidia(gpus, tree);
   add_gpus_of_others(gpus, tree);
   gpus.resize(std::min(gpus.size(), kMaxGpus));
-  // Addresses are texts of one form, in which only domains differ in length.
+  // All addresses have one form, and only their domains differ in length.
   std::sort(gpus.begin(), gpus.end(), [](const Gpu& one, const Gpu& other) {
     return std::tuple(one.pci.size(), std::string_view(one.pci)) <
            std::tuple(other.pci.size(), std::string_view(other.pci));

@@ -9,8 +9,8 @@
 
 namespace bootstrap {
 
-// In order of PCI address, which is the order in which Slurm and CUDA count. Without a library: slurmstepd calls it at
-// the start of a step. Reads four small files for each GPU. Tests put a `root` before every path. A file that does not
+// Returns the GPUs in order of PCI address, in which Slurm and CUDA count. Uses no library: slurmstepd calls it at the
+// start of a step. Reads four small files for each GPU. Tests put a `root` before every path. A file that does not
 // exist is no error: a machine without /proc/driver/nvidia has no GPUs of NVIDIA.
 std::vector<Gpu> read_gpus(const std::string& root = "");
 

@@ -24,9 +24,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Strings = std::vector<std::string>;
 
-// Requests are strings, and these the first of each but the very first. That one has the version, since the library may
-// be upgraded while the program runs. An answer begins with an empty string, or is the number and the message of an
-// error. Rank and helper run on one machine: numbers stay as the machine has them.
+// A request is a list of strings and begins with one of these names. Only the first request begins with the version,
+// since the library may be upgraded while the program runs. An answer begins with an empty string, or is the number and
+// the message of an error. Rank and helper run on one machine, so numbers are not converted.
 constexpr const char* kRun = "run";        // the tagged value, the deadline, is_for_step, the ranks
 constexpr const char* kReport = "report";  // the tagged report or nothing, the ranks
 constexpr const char* kLeave = "leave";    // do_all_leave
@@ -37,14 +37,14 @@ std::string as_bytes(const std::vector<Rank>& ranks) {
   return {reinterpret_cast<const char*>(ranks.data()), ranks.size() * sizeof(Rank)};
 }
 
-// After a deadline a helper for PMIx asks for the missing ranks. One for PMI-1 waits in libpmi.
+// After a deadline a PMIx helper queries the missing ranks for this long. A PMI-1 helper cannot: it waits in libpmi.
 constexpr milliseconds kTimeToAsk{1800};
 constexpr milliseconds kReportTime{1750};
 
-// In the rank.
+// In the rank: sends requests to the helper.
 class HelperEngine final : public ExchangeEngine {
  public:
-  // `silence`: what it means that no answer comes so long after a deadline.
+  // `silence`: the message if no answer has come `more` after a deadline.
   HelperEngine(std::unique_ptr<HelperProcess> helper, milliseconds more, std::string silence)
       : helper_(std::move(helper)), more_(more), silence_(std::move(silence)) {}
 
@@ -110,10 +110,10 @@ class HelperEngine final : public ExchangeEngine {
   bool is_lost_ = false;  // it gave no answer
 };
 
-// In the helper.
+// In the helper: answers the requests of the rank.
 class HelperServer {
  public:
-  // Until the rank wants no more, or is gone.
+  // Serves the rank until it leaves or ends.
   void run() {
     work_.lock();
     pmix::released_in_waits = &work_;
@@ -128,7 +128,7 @@ class HelperServer {
     engine_.reset();
   }
 
-  // In the other thread, after the rank has ended, in whatever the helper is.
+  // In the other thread: waits for the end of the rank, then ends the helper, whatever the main thread does.
   [[noreturn]] void end() {
     helper_socket::wait_for_end();
     if (is_pmi1_) ::_exit(0);  // it may wait in libpmi for ever, and has nothing to close
@@ -254,14 +254,14 @@ void serve_as_helper() noexcept {
 // On x86-64 the kernel's stack holds no return address, so its alignment differs from what functions expect.
 #if defined(__x86_64__)
 #define BOOTSTRAP_ENTRY [[gnu::force_align_arg_pointer, noreturn, gnu::used]]
-#define BOOTSTRAP_NO_CALLER ".cfi_undefined 16"  // who walks the stack, such as a sanitizer, stops here
+#define BOOTSTRAP_NO_CALLER ".cfi_undefined 16"  // a stack walk, such as a sanitizer's, stops here
 #else
 #define BOOTSTRAP_ENTRY [[noreturn, gnu::used]]
 #define BOOTSTRAP_NO_CALLER ".cfi_undefined 30"
 #endif
 
-// Here the library starts when HelperProcess lets the loader run it as a program; -Wl,-e,NAME puts the address into the
-// header of the file. The loader has initialised the C library, and start code for argc, argv and constructors is not
+// The library starts here when HelperProcess lets the loader run it as a program; -Wl,-e,NAME puts the address into the
+// header of the file. The loader has initialised the C library, so start code for argc, argv and constructors is not
 // needed.
 extern "C" {
 BOOTSTRAP_ENTRY void bootstrap_entry();

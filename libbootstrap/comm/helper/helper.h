@@ -9,15 +9,15 @@
 
 namespace bootstrap {
 
-// For the first line of main() of a program that may start helpers: whether this process is one.
+// True if this process is a helper. A program that may start helpers checks it first in main().
 inline bool is_helper(int count, char** arguments) {
   return count == 2 && std::string_view(arguments[1]) == kHelperArgument;
 }
 
-// The whole work of a helper process.
+// Does the whole work of a helper process.
 [[noreturn]] void serve_as_helper() noexcept;
 
-// Before exit(3), which Slurm's libpmi may call: the answer to the request that is open.
+// Answers the open request with an error, also before an exit(3) that Slurm's libpmi calls.
 void answer_with(const Error& error);
 
 }  // namespace bootstrap

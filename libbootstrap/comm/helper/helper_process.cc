@@ -1,4 +1,4 @@
-// A process for work that must not run in the program: this file, started as a program, for as long as a rank asks it.
+// A helper process, for work that must not run in the program. It executes the file that contains this code.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/helper/helper_process.h"
 
@@ -30,7 +30,7 @@
 #include "core/util/text.h"
 #include "probe/secrets.h"
 
-// clone(2), under the name by which ThreadSanitizer does not take it for a fork: the memory is shared.
+// clone(2) by a name that ThreadSanitizer does not intercept: it would take the call for a fork, but memory is shared.
 // NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): the name is glibc's.
 extern "C" int __clone(int (*run)(void*), void* stack, int flags, void* argument, ...);
 
@@ -43,7 +43,7 @@ constexpr std::size_t kMaxMessage = std::size_t{1} << 36;  // 64 KiB of each of 
 
 constexpr std::size_t kFirstRead = 4096;
 
-// The process whose helper this is has ended. No program sends the last signal number by chance.
+// The signal at the end of the rank. No program sends the last signal number by chance.
 constexpr int kPeerIsGone = 64;
 
 // How this code starts as a program: the library has an entry point (comm/helper/helper.cc), and the loader of this
@@ -53,9 +53,9 @@ struct OwnProgram {
   std::vector<std::string> arguments;
 };
 
-// From the kernel: the loader has the name that a library was loaded with, which may be relative to a folder that the
-// program has left. After an upgrade of the library it is the new file: its helper understands the same request.
-// Nothing where another user could have put that file there.
+// The file that has this code, as the kernel names it: the loader's name may be relative to a folder that the program
+// has left. After an upgrade of the library this is the new file, whose helper understands the first request. Empty if
+// another user could have put that file there.
 // `maps`: /proc/self/maps.
 std::string file_of(std::uintptr_t code, std::string_view maps) {
   for (const auto line : split(maps, '\n')) {
@@ -78,14 +78,14 @@ Result<OwnProgram> own_program() {
   Dl_info facts{};
   void* file = nullptr;
   const bool is_known = ::dladdr1(own_code, &facts, &file, RTLD_DL_LINKMAP) != 0;
-  // The loader names each file but that of the program.
+  // The loader has a name for each file except the program's own.
   if (is_known && *static_cast<const link_map*>(file)->l_name == '\0') {
     return OwnProgram{"/proc/self/exe", {"slurm-bootstrap", kHelperArgument}};
   }
   const Descriptor file_of_maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   const auto maps = read_whole(file_of_maps.get(), std::size_t{64} << 20).value_or("");
   auto library = file_of(reinterpret_cast<std::uintptr_t>(own_code), maps);
-  // Without a base the loader itself was started, as a program; or the program is static, and has no loader to name.
+  // Without a base the loader itself was started as the program, or the program is static and has no loader.
   const auto base_of_loader = ::getauxval(AT_BASE);
   const auto own_name = FileTree("").link_name("/proc/self/exe");
   const bool is_loader = own_name.starts_with("ld-") || own_name.starts_with("ld64.");
@@ -109,12 +109,12 @@ std::vector<std::string> entries_of(const Environment& environment) {
 
 constexpr std::size_t kStackSize = 32768;
 
-// For functions that return when the thread-local variables are no longer there.
+// For functions that may return after the caller's thread-local variables are gone.
 #define BOOTSTRAP_BARE __attribute__((no_stack_protector, no_sanitize_thread))
 
 tl::unexpected<Error> no_answer() { return fail(ErrorCode::kUnavailable, "it ended without an answer"); }
 
-// What the other end has sent, up to so many bytes: how many there are.
+// Reads what the other end has sent, at most `most` bytes. Returns the number of bytes.
 Result<std::size_t> read_some(int socket, char* to, std::size_t most, Deadline deadline) {
   while (true) {
     if (deadline != Deadline::max() && !poll_until(socket, POLLIN, deadline)) {
@@ -138,7 +138,7 @@ bool send_list(int socket, const std::vector<std::string>& strings, Deadline dea
   return is_sent;
 }
 
-// Each answer follows a request, so what is read belongs to one message, most often all of it at once.
+// Each answer follows a request, so the bytes read belong to one message. Most messages fit into the first read.
 Result<std::vector<std::string>> receive_list(int socket, Deadline deadline) {
   std::string text(kFirstRead, '\0');
   std::uint64_t length = 0;
@@ -165,7 +165,7 @@ Result<std::vector<std::string>> receive_list(int socket, Deadline deadline) {
 
 }  // namespace
 
-// What the new thread and the two new processes use: these share this process's memory until the helper runs its
+// The data of the new thread and the two new processes, which share this process's memory until the helper runs its
 // program.
 struct HelperProcess::Start {
   Start(OwnProgram own, const Environment& environment, Descriptor of_helper)
@@ -181,17 +181,17 @@ struct HelperProcess::Start {
   std::vector<char*> entry_list = pointers_to(entries);
   Descriptor socket;  // of the helper
   const pid_t program = ::getpid();
-  // How the two processes start: with this process's memory, which is not copied. valgrind, whose library has that
-  // name, would stop all threads until the guard ends; below it they get a copy.
+  // The two processes share this process's memory. Under valgrind, whose library has that name, they get a copy:
+  // valgrind would stop all threads until the guard ends.
   const int flags = ::dlsym(RTLD_DEFAULT, "_vgnU_freeres") == nullptr ? CLONE_VM | CLONE_VFORK : 0;
   pid_t guard = 0;
   int error = 0;
   int status = 0;      // of the helper, from wait(2)
-  int is_settled = 0;  // the helper runs its program, or there is none; like the next with __atomic functions alone
+  int is_settled = 0;  // 1: the helper runs its program, or cannot. This and the next: __atomic functions only
   int thread = 1;      // 0: it has ended
   alignas(16) std::array<char, kStackSize> stacks[3];
 
-  // The kernel wakes us.
+  // Sleeps until the kernel reports that `value` has changed, or until the deadline.
   static void wait_while(const int& value, int unwanted, Deadline deadline) {
     while (__atomic_load_n(&value, __ATOMIC_SEQ_CST) == unwanted) {
       const auto left = deadline - steady_clock::now();
@@ -206,7 +206,7 @@ struct HelperProcess::Start {
     (void)::syscall(SYS_futex, &is_settled, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
   }
 
-  // No signal for the program's processes ends the helper: it has to outlive its rank, and to leave the server then.
+  // No signal to the program's processes ends the helper: it must outlive its rank, and then leave the server.
   BOOTSTRAP_BARE static int become_helper(void* start_of_it) {
     auto& start = *static_cast<Start*>(start_of_it);
     for (int signal = 1; signal < NSIG; ++signal) (void)::signal(signal, SIG_DFL);
@@ -216,9 +216,9 @@ struct HelperProcess::Start {
     return 1;
   }
 
-  // The parent of the helper while it runs, without the program's descriptors. Without this process the helper would
-  // become a child of the program, if that is process 1 of a container or a subreaper (prctl(2)). It ends with the
-  // program, and the helper gets to know, also where a child of the program still has its socket.
+  // The guard is the helper's parent, without the program's descriptors. Without a guard the helper would become a
+  // child of the program, if that is process 1 of a container or a subreaper (prctl(2)). The guard ends with the
+  // program, and that signals the helper, even if a child of the program still has the socket.
   BOOTSTRAP_BARE static int guard_helper(void* start_of_it) {
     auto& start = *static_cast<Start*>(start_of_it);
     start.guard = ::getpid();
@@ -249,8 +249,8 @@ struct HelperProcess::Start {
     return 0;
   }
 
-  // A thread that the C library does not know: else a program whose main thread ends by pthread_exit(3) would not end.
-  // All three use the thread-local variables of the caller, which waits until they have no further use for them.
+  // The C library does not know this thread: else a program whose main thread ends by pthread_exit(3) would not end.
+  // The thread and both processes use the caller's thread-local variables, so the caller waits until they are done.
   // `own`: this process's end of the connection.
   bool run(const Descriptor& own) {
     constexpr int kOwnThread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
@@ -263,8 +263,8 @@ struct HelperProcess::Start {
       error = errno;
       thread = 0;
     }
-    // Of a copy of the memory this process sees nothing; there the first message shows that the helper runs its
-    // program.
+    // If the processes have a copy of the memory, is_settled does not change here. Then the first message shows that
+    // the helper runs its program.
     pollfd begun{own.get(), POLLIN, 0};
     while (error == 0 && __atomic_load_n(&is_settled, __ATOMIC_SEQ_CST) == 0 && ::poll(&begun, 1, 0) <= 0) {
       wait_while(is_settled, 0, steady_clock::now() + std::chrono::milliseconds(50));
@@ -289,7 +289,7 @@ struct HelperProcess::Start {
 };
 
 Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& environment, Deadline deadline) {
-  // Its helper would open what the caller's environment names, with the rights of another user.
+  // The helper would open files that the caller's environment names, with the rights of another user.
   if (::getauxval(AT_SECURE) != 0) {
     return fail(ErrorCode::kUnsupported, "a set-user-ID program cannot start a helper process");
   }
@@ -301,7 +301,7 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
   }
   Descriptor ours(ends[0]);
   Descriptor low(ends[1]);
-  // Above the numbers that the helper opens anew: the program may have no standard output.
+  // Above the descriptors that the guard replaces: the program may have no standard output.
   Descriptor theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, kHelperSocket + 1));
   low.reset();
   if (!theirs.is_open()) {
@@ -318,7 +318,7 @@ Result<std::unique_ptr<HelperProcess>> HelperProcess::start(const Environment& e
   return fail(ErrorCode::kUnavailable, has_ended ? start->describe_failure() : "it did not begin");
 }
 
-// Also where a forked child has a copy of the socket. A thread that waits still stands on its stack.
+// shutdown(2) works even if a forked child has a copy of the socket. A thread that still waits needs its stack.
 HelperProcess::~HelperProcess() {
   if (::getpid() != start_->program) return;
   (void)::shutdown(socket_.get(), SHUT_RDWR);

@@ -1,4 +1,4 @@
-// A process for work that must not run in the program: this file, started as a program, for as long as a rank asks it.
+// A helper process, for work that must not run in the program. It executes the file that contains this code.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,14 +17,14 @@ namespace bootstrap {
 inline constexpr int kHelperSocket = 3;
 
 // The program does not notice its helper: wait(2) does not find it, no signal reports its end, and it has none of the
-// open files. Its arguments, its environment and files hold nothing of a request.
+// program's open files. Its arguments, environment and files contain nothing of a request.
 class HelperProcess {
  public:
-  // With this environment without LD_PRELOAD. kTimeout: it has not begun at the deadline. kUnavailable, kUnsupported:
-  // it cannot begin.
+  // The helper gets this environment, except LD_PRELOAD. kTimeout: it has not begun at the deadline. kUnavailable,
+  // kUnsupported: it cannot begin.
   static Result<std::unique_ptr<HelperProcess>> start(const Environment& environment, Deadline deadline);
 
-  // The helper ends, too, when this is gone, when it has no further request, or when the process is gone; in its time.
+  // Ends the helper, and does not wait for it. The helper also ends after its last request, or when this process ends.
   ~HelperProcess();
 
   // kTimeout: no answer at the deadline. kUnavailable: it ended without an answer. Do not ask again after either.
@@ -41,22 +41,22 @@ class HelperProcess {
   Start* start_;
 };
 
-// In the helper: the socket to the process that asks.
+// In the helper: the socket to the rank.
 namespace helper_socket {
 
 inline constexpr const char* kBegun = "begun";  // the first message of a helper
 
-// The next request; an error: there is none any more.
+// The next request, or an error when no more can come.
 Result<std::vector<std::string>> receive();
 
 void send(const std::vector<std::string>& answer);
 
-// Returns when the process that asks is gone, or has closed its end, and receive() has an end then.
+// Returns when the rank is gone or has closed its end. From then on receive() fails.
 void wait_for_end();
 
 }  // namespace helper_socket
 
-// The only argument of a helper that is a program, and not the library.
+// The only argument of a helper that executes the program itself, and not the library.
 inline constexpr const char* kHelperArgument = "--helper";
 
 }  // namespace bootstrap

@@ -28,14 +28,14 @@ constexpr std::size_t kIdSize = sizeof(nccl::UniqueId);
 // Its last owner, which may be an abandoned thread, wipes the id.
 using MadeId = std::shared_ptr<nccl::UniqueId>;
 
-// A rank of a larger group compares the ranks of its node alone: each value is a question to the server.
+// In a larger group a rank compares only the ranks of its node: each value costs a request to the server.
 constexpr std::size_t kMostCompared = 512;
 
 // The round in which the ranks of a step agree on a communicator and get its unique ids. Each rank compares all ranks
 // of its group, so that all get the same error at once, and reads the ids of the roots.
 class IdRound {
  public:
-  // `what` is made, for messages. `gpu`: that this rank will use; empty: unknown, and not compared.
+  // `what`: what the call makes, for messages. `gpu`: the GPU of this rank; empty: unknown, and not compared.
   IdRound(const CommunicatorCall& call, const char* what, const std::string& gpu)
       : call_(call), layout_(call.layout), group_(call.group), what_(what), refusal_(call.options.refusal) {
     spec_.gpu = gpu;
@@ -75,7 +75,7 @@ class IdRound {
   Rank self() const { return group_.ranks[group_.own]; }
   bool is_root() const { return std::find(roots_.begin(), roots_.end(), self()) != roots_.end(); }
 
-  // NCCL would wait forever with several roots, and fail if the address is another node's.
+  // NCCL_COMM_ID would make NCCL wait forever for several roots, and fail if the address is another node's.
   void check_fixed_root() {
     if (is_outside() || refusal_ || nccl::fixed_root() == nullptr) return;
     const bool is_one_of_many = group_.kind != GroupKind::kList && group_.ranks.size() < layout_.size();
@@ -113,13 +113,13 @@ class IdRound {
     if (is_outside()) return;
     spec_.members =
         fingerprint({reinterpret_cast<const char*>(group_.ranks.data()), group_.ranks.size() * sizeof(Rank)});
-    // With these variables NCCL may accept two ranks on one GPU. It compares them itself.
+    // With these variables NCCL may accept two ranks on one GPU, and compares the GPUs itself.
     if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr || std::getenv("NCCL_HOSTID") != nullptr) {
       spec_.gpu.clear();
     }
   }
 
-  // The value of a rank is its spec, and of a root a line break and the id behind it.
+  // A rank's value is its spec. A root appends a line break and its id.
   Allgather make_round() const {
     constexpr std::array kNames = {"world", "node", "cross", "list"};
     Allgather round;
@@ -130,13 +130,13 @@ class IdRound {
       round.is_for_step = false;
       return round;
     }
-    // In another rank's list a rank that refuses may be a root.
+    // A rank that refuses may be a root in another rank's list.
     round.is_for_step = is_root() || refusal_ || group_.ranks.size() <= kMostCompared;
     if (is_root()) {
       round.value.reserve(round.value.size() + 1 + kIdSize);  // appending must leave no copy of the id in freed memory
       round.value.append("\n").append(id_.internal.data(), kIdSize);
     }
-    if (!refusal_) round.read = read_;  // else none: what are roots by its own list may be none by the others'
+    if (!refusal_) round.read = read_;  // a refusing rank reads none: others may list other roots
     return round;
   }
 
@@ -192,7 +192,7 @@ class IdRound {
   RankSpec spec_;
 };
 
-// Groups of one call differ in size, such as the last node's: each has as many roots as it can.
+// Groups of one call may differ in size, such as the last node's: a small group has one root for each rank.
 std::optional<Error> refuse_roots(const Layout& layout, const Group& group, std::uint32_t roots) {
   const std::size_t most = group.kind == GroupKind::kNode    ? layout.most_on_a_node()
                            : group.kind == GroupKind::kCross ? layout.node_count()

@@ -51,24 +51,24 @@ struct CommunicatorCall {
   CommunicatorOptions options = {};
 };
 
-// How many roots it has.
+// The number of roots of the call.
 std::uint32_t roots_of(const CommunicatorCall& call);
 
-// The unique ids of the group, in order of root; core/exchange/exchanged_values.h names the ranks that make them. The
-// caller wipes them.
+// The unique ids of the group, in order of root; the caller wipes them. core/exchange/exchanged_values.h names the
+// ranks that make them.
 Result<std::vector<nccl::UniqueId>> exchange_unique_ids(CommunicatorCall call);
 
 // A communicator of the group; null for a rank that is in no group. The caller owns it (ncclCommDestroy). After a
-// failure nothing remains but, if NCCL cannot end it, a thread that waits in NCCL.
+// failure nothing remains, except a thread that waits in NCCL if NCCL cannot end it.
 Result<nccl::Comm> make_communicator(CommunicatorCall call);
 
 // What a rank sends about its call.
 struct RankSpec {
-  Rank rank = 0;              // known to who reads it, and not sent
+  Rank rank = 0;              // not sent: the reader knows it
   std::uint32_t roots = 0;    // unique ids that it expects; 0: it is in no group
   std::uint32_t members = 0;  // fingerprint of the list of ranks
   int nccl_version = 0;
-  std::string gpu;      // as of CurrentGpu::id; empty: unknown, or may be shared
+  std::string gpu;      // CurrentGpu::id; empty: unknown, or may be shared
   std::string refusal;  // why it cannot take part; empty: it can
 
   bool operator==(const RankSpec&) const = default;
@@ -81,7 +81,7 @@ inline auto fields_of(RankSpec& spec) {
 // Checks that two ranks fit into one communicator. kDisagreement with both ranks, their hosts and local ranks.
 Status compare(const Layout& layout, const RankSpec& one, const RankSpec& other);
 
-// Whether this copy of NCCL can do it; kUnsupported with the version that could.
+// Checks that this copy of NCCL can use so many unique ids. kUnsupported with the version that can.
 Status can_init(const nccl::Functions& nccl, std::size_t ids);
 
 // Calls ncclCommInitRank, or a variant of it, in a thread, since NCCL's calls have no deadline; the device of the

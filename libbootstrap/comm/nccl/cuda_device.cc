@@ -62,7 +62,7 @@ struct Driver {
   Code (*set_context)(Context context) = find("cuCtxSetCurrent");
   Code (*device_of_context)(Device* device) = find("cuCtxGetDevice");
   Code (*bus_id)(char* text, int size, Device device) = find("cuDeviceGetPCIBusId");
-  // Of the whole GPU, and since CUDA 11.4 of the MIG instance, if it is one.
+  // The first is the whole GPU's. The second, since CUDA 11.4, is the MIG instance's if the device is one.
   Code (*uuid)(Uuid* uuid, Device device) = find.if_there("cuDeviceGetUuid");
   Code (*part_uuid)(Uuid* uuid, Device device) = find.if_there("cuDeviceGetUuid_v2");
   Code (*error_string)(Code code, const char** text) = find.if_there("cuGetErrorString");
@@ -147,8 +147,8 @@ std::optional<std::string> id_of(const Driver& driver, Device device) {
   return normal_pci(text.data());  // runtimes write the letters in different cases
 }
 
-// Without a runtime: nothing without a context in this thread, since a statically linked runtime may have chosen a
-// device without the driver.
+// Without a loaded runtime the thread's context gives the device, and without a context the result is empty: a
+// statically linked runtime may have chosen a device that the driver does not know.
 std::optional<CurrentGpu> ask_cuda() {
   const auto get_device = loaded_runtime();
   const auto driver = open_driver(get_device == nullptr ? RTLD_NOLOAD : 0);
@@ -210,7 +210,7 @@ std::optional<int> driver_version() {
 
 }  // namespace bootstrap
 
-// Our declarations against the headers, where they are installed.
+// Compares our declarations with the headers, where they are installed.
 #if __has_include(<cuda.h>) && __has_include(<cuda_runtime_api.h>)
 #include <cuda.h>
 #include <cuda_runtime_api.h>

@@ -15,8 +15,8 @@
 
 namespace bootstrap {
 
-// Whether a function of a vendor's header is called as the pointer that we declare: arguments and result have its
-// sizes.
+// True if arguments and result of a function in a vendor's header have the sizes of those in the pointer that we
+// declare.
 template <class Function>
 struct SizesOf;
 template <class Value, class... Arguments>
@@ -28,8 +28,8 @@ template <class Theirs, class Ours>
 inline constexpr bool kIsSameCall =
     std::is_same_v<typename SizesOf<Theirs>::Type, typename SizesOf<std::remove_pointer_t<Ours>>::Type>;
 
-// What differs between NVIDIA and AMD; RCCL has NCCL's symbols. Files are tried in order, until a null. The copies in
-// PyTorch's wheels for ROCm have no numbers.
+// What differs between NVIDIA and AMD; RCCL has NCCL's symbols. Files are tried in order, up to a null. In PyTorch's
+// wheels for ROCm the names of the files have no version.
 struct GpuLibraries {
   GpuVendor vendor;
   std::string_view nccl;
@@ -65,11 +65,11 @@ struct CurrentGpu {
   std::string id;  // PCI bus id, "0000:3b:00.0", or the UUID of a MIG instance: equal in all processes of the node
 };
 
-// The GPU of this thread's next call to CUDA or HIP. Nothing if the process has loaded neither. Makes no context, and
+// The GPU of this thread's next call to CUDA or HIP. Empty if the process has loaded neither. Makes no context, and
 // loads no library.
 std::optional<CurrentGpu> current_gpu();
 
-// Version of NVIDIA's driver as CUDA numbers it (13000 for 13.0); nothing without a driver. Loads libcuda.so.1.
+// Version of NVIDIA's driver as CUDA numbers it (13000 for 13.0); empty without a driver. Loads libcuda.so.1.
 std::optional<int> driver_version();
 
 }  // namespace bootstrap

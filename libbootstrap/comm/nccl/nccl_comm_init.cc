@@ -26,7 +26,7 @@ constexpr milliseconds kLongestPoll{20};
 // A rank that waits in NCCL for this long reports it, for ranks with an earlier deadline. Most communicators are ready
 // before, and need no further session with the server.
 constexpr milliseconds kLongWait{2000};
-constexpr milliseconds kSpread{500};  // between the ranks' ends of their round
+constexpr milliseconds kSpread{500};  // from the first to the last rank's end of the round
 
 // "60 s", "0.5 s".
 std::string seconds_since(Deadline start) {
@@ -42,7 +42,7 @@ class Init {
       : call_(std::move(call)), ids_(std::move(ids)), roots_(static_cast<int>(ids_.size())) {}
   ~Init() { wipe(ids_); }
 
-  // In the thread.
+  // Runs in the thread that calls NCCL.
   void run() {
     auto result = make();
     const std::lock_guard lock(mutex_);
@@ -50,7 +50,7 @@ class Init {
     if (!is_abandoned_) result_ = std::move(result);
   }
 
-  // In the caller, once it has stopped waiting.
+  // Runs in the caller, once it has stopped waiting.
   Result<nccl::Comm> take_result() {
     const std::lock_guard lock(mutex_);
     if (result_) return std::move(*result_);
@@ -73,12 +73,12 @@ class Init {
                  std::to_string(rank()), " of ", std::to_string(ranks()), " in the communicator"})};
   }
 
-  // The first rank of the communicator cannot bind an address of another host, or one in use.
+  // True if the first rank of the communicator cannot bind NCCL_COMM_ID: another host's address, or one in use.
   bool is_without_root(const Error& error) const {
     return outcome_ == nccl::kSystemError && error.message.find("bind") != std::string::npos;
   }
 
-  // NCCL's errors after a peer has closed a connection, or has reset it.
+  // True for the errors that NCCL returns after a peer has closed or reset a connection.
   bool has_lost_peer(const Error& error) const {
     return outcome_ == nccl::kRemoteError || (outcome_ == nccl::kSystemError && !is_without_root(error));
   }
@@ -148,7 +148,7 @@ class Init {
   std::optional<Result<nccl::Comm>> result_;
 };
 
-// The report of a rank of the communicator that failed. One without a lost peer comes first.
+// The report of a rank that failed. A rank that has not lost a peer comes first.
 std::optional<Error> find_failure(const Layout& layout, const RankReports& reports, bool may_have_lost_peer) {
   const auto& failures = reports.failures;
   auto found = std::find_if(failures.begin(), failures.end(), [](const auto& report) { return !report.has_lost_peer; });

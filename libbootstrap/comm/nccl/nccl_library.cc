@@ -39,7 +39,7 @@ Result<Functions> open_library(std::string_view preferred) {
   const bool is_there = reason.find("undefined symbol") != std::string::npos;
   return fail(ErrorCode::kUnavailable,
               cat({"cannot load ", product(), ", which the program has not loaded either: ", reason,
-                   is_there ? "; this file does not fit the other libraries of this node, CUDA's for one; set "
+                   is_there ? "; this file does not fit the other libraries of this node, such as CUDA's; set "
                               "SLURM_BOOTSTRAP_NCCL to another"
                             : "; add its folder to LD_LIBRARY_PATH, or set SLURM_BOOTSTRAP_NCCL to the file"}));
 }
@@ -53,7 +53,7 @@ Result<Functions> check_age(Functions found) {
            "; set SLURM_BOOTSTRAP_NCCL to a ", used_gpu_libraries().nccl_file(), " of ", product(), " 2.14 or newer"}));
 }
 
-// The copy of this process by its file, or linked into the program or from another file; else one that is opened.
+// The copy in this process, by its usual file name or as a global symbol; else opens a library.
 Result<Functions> find_or_open(std::string_view preferred) {
   for (void* const library : {open_first(used_gpu_libraries().nccl_files, RTLD_LAZY | RTLD_NOLOAD), RTLD_DEFAULT}) {
     auto found = functions_in(library);
@@ -93,8 +93,8 @@ Result<const Functions*> load(std::string_view preferred) {
   if (loaded != nullptr) return loaded;
   auto found = find_or_open(preferred);
   if (!found) return fail(found.error());
-  // An own reference that is never closed: other code may close its own, and threads may be in it until the process
-  // ends.
+  // Our own reference is never closed: other code may close its reference, and threads may run in the library until
+  // the process ends.
   (void)::dlopen(found->path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   loaded = new Functions(std::move(*found));
   return loaded;
@@ -132,7 +132,7 @@ Deadline end_of_own_part(Deadline deadline) {
   return deadline - std::min<Deadline::duration>(std::chrono::seconds(5), left / 4);
 }
 
-// The text for messages must not need the loader: dlopen(3) holds its lock while a library starts.
+// The name in messages is fixed, since product() needs the loader's lock, which dlopen(3) holds while a library starts.
 Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::optional<int> device,
                                             Deadline deadline) {
   const auto work = [preferred, device]() -> Result<const nccl::Functions*> {
@@ -149,7 +149,7 @@ Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::o
 
 }  // namespace bootstrap
 
-// Our declarations against the header, where it is installed.
+// Compares our declarations with the header, where it is installed.
 #if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)
 #include <nccl.h>
 #elif __has_include(<rccl/rccl.h>) && __has_include(<hip/hip_runtime_api.h>)
@@ -164,7 +164,7 @@ static_assert(ncclSuccess == kSuccess && ncclSystemError == kSystemError);
 static_assert(ncclRemoteError == kRemoteError && ncclInProgress == kInProgress);
 // NOLINTNEXTLINE(misc-redundant-expression): two types, which clang-tidy takes for one.
 static_assert(sizeof(ncclUniqueId) == sizeof(UniqueId) && alignof(ncclUniqueId) == alignof(UniqueId));
-static_assert(std::is_trivially_copyable_v<UniqueId>, "it is handed over by value, as a C structure is");
+static_assert(std::is_trivially_copyable_v<UniqueId>, "it is passed by value, as a C structure is");
 static_assert(offsetof(ncclConfig_t, size) == offsetof(Config, size));
 static_assert(offsetof(ncclConfig_t, magic) == offsetof(Config, magic));
 static_assert(offsetof(ncclConfig_t, version) == offsetof(Config, version));

@@ -17,7 +17,7 @@ struct ncclComm;
 
 namespace bootstrap::nccl {
 
-// From nccl.h; the end of nccl_library.cc compares with the real header, if there is one.
+// From nccl.h; the end of nccl_library.cc compares them with that header, if it is installed.
 using Comm = ::ncclComm*;
 using ResultCode = int;
 inline constexpr ResultCode kSuccess = 0;
@@ -70,7 +70,7 @@ Result<const Functions*> load(std::string_view preferred = {});
 // The functions of one library, by its handle of dlopen(3). All are null if it is not NCCL.
 Functions functions_in(void* library);
 
-// NCCL_COMM_ID, or null: with it all ids are equal, and the first rank of a communicator starts NCCL's root there.
+// NCCL_COMM_ID, or null. With it all ids are equal, and the first rank of a communicator starts NCCL's root there.
 const char* fixed_root();
 // The end of a message about a wait or a failed root: "; NCCL_COMM_ID=... is in the environment, ...", or empty.
 std::string fixed_root_hint();
@@ -91,7 +91,7 @@ inline void wipe(std::vector<nccl::UniqueId>& ids) {
 // When a rank stops waiting for its own part of a call, to have time to report to the others.
 Deadline end_of_own_part(Deadline deadline);
 
-// nccl::load(), then the first calls of CUDA or HIP with this device (-1: the current device; nothing: no calls). They
+// nccl::load(), then the first calls of CUDA or HIP with this device (-1: the current device; empty: no calls). They
 // load libraries and open devices, and may block forever, so they run in another thread, and the caller's current
 // device stays. kTimeout at the deadline.
 Result<const nccl::Functions*> prepare_nccl(const std::string& preferred, std::optional<int> device, Deadline deadline);

@@ -50,7 +50,7 @@ struct Pmi1Library {
   }
 };
 
-// Why the step cannot use the library, without a call of PMI. Two libslurm in a process would share their symbols.
+// Returns why the step cannot use the library, and closes it then: two libslurm in a process would share symbols.
 std::string look_at(const SlurmOfStep& slurm, std::string& path, std::string& release) {
   void* const tried = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (tried == nullptr) return {};
@@ -80,7 +80,7 @@ std::vector<std::string> candidates(const Environment& environment, const SlurmO
 
 // libpmi.so.0 of the Slurm whose srun is in PATH, else the one that the loader finds. It stays loaded.
 Result<Pmi1Library> load_pmi1(const Environment& environment) {
-  // As in a container without the host's /etc/slurm: libslurm would wait for a minute, then end the process.
+  // In a container without the host's /etc/slurm, libslurm would wait for a minute, then end the process.
   const auto configuration = environment.get("SLURM_CONF");
   if (configuration && !may_access(std::string(*configuration), R_OK)) {
     return fail(ErrorCode::kMissing,
@@ -109,8 +109,8 @@ std::string key_of(Rank rank, std::size_t piece) {
   return cat({"bootstrap.", std::to_string(rank), ".", std::to_string(piece)});
 }
 
-// For an answer also if libslurm ends the process by exit(3), as it does without a slurm.conf. Takes standard error
-// over: what libslurm prints there is the reason of a failure, and goes into our message only.
+// Lets the helper answer even if libslurm ends the process by exit(3), as it does without a slurm.conf. Redirects
+// standard error: what libslurm prints there is the reason of a failure, and appears in our message only.
 struct Pmi1Process {
   bool is_counted = false;  // srun may count this rank at the barrier
   bool is_in_call = true;
@@ -123,7 +123,7 @@ struct Pmi1Process {
     (void)::dup2(Descriptor(ends[1]).get(), STDERR_FILENO);
   }
 
-  // A rank that has not joined the barrier may try again.
+  // kMissing before the rank has joined the barrier: it may try again.
   Error error(std::string_view reason) const {
     std::string text;
     char buffer[4096];
@@ -142,8 +142,8 @@ Pmi1Process& pmi1_process() {
   return *one;
 }
 
-// Slurm's libpmi reads all from the environment. Components of a heterogeneous step have their own job ids, but one
-// srun serves them all: the first component's id counts.
+// Slurm's libpmi reads everything from the environment. Components of a heterogeneous step have their own job ids, but
+// one srun serves them all, under the first component's id.
 void set_environment(const StepRank& self) {
   const auto set = [&](std::initializer_list<const char*> names, std::size_t value) {
     for (const auto* const name : names) (void)::setenv(name, std::to_string(value).c_str(), 1);
@@ -211,7 +211,7 @@ class Pmi1Engine final : public ExchangeEngine {
     return pmi_.check("PMI_Barrier", pmi_.barrier());
   }
 
-  // A value that the barrier brought; empty: there is none.
+  // The value that a rank sent with the barrier; empty: there is none.
   std::string value_of(Rank rank) const {
     std::vector<std::string> pieces;
     do {
@@ -236,7 +236,7 @@ class Pmi1Engine final : public ExchangeEngine {
     return values;
   }
 
-  // An older value is that of a rank that made a barrier of its own in this one.
+  // An older value means that the rank, or its MPI library, joined this barrier with another PMI-1 call.
   Result<std::string> read(const CallTag& tag, Rank rank) const {
     auto text = value_of(rank);
     const auto value = decode_tagged_value(text);

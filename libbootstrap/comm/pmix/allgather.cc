@@ -9,7 +9,7 @@
 #include "probe/secrets.h"
 
 // The steps of a round are those of AllgatherRunner::run(). Ranks put these keys, each below "bootstrap.":
-//   step.N  tag and value of call number N; it also says to the ranks of a node that this one is there
+//   step.N  tag and value of call number N; it also shows the ranks of the node that this rank has joined
 //   met.D   in the first call, on Slurm before 23.02: the node that is D nodes away has answered
 // No key is put twice: with hash a session keeps what it has read, and ds21 does not find a third value of another
 // size. A step that fails continues with a query for the missing ranks, by step.N.
@@ -45,7 +45,7 @@ class AllgatherRunner {
     wipe(text);
     return status;
   }
-  // A value of an earlier call is one that the rank has yet to replace. One of another call with this number stays.
+  // Refuses a value of an earlier call, which the rank will replace. A value of another call with this number is final.
   Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others,
               PmixSession::Questions begun = {}) const {
     const auto accept = [this](Rank, const std::string& text) {
@@ -68,7 +68,7 @@ class AllgatherRunner {
   // If MPI, or other code, has closed a session a moment ago, the server may not yet have noted that for a slow rank of
   // this node, and would leave that rank out of a fence that a fast rank begins. So the ranks of the node join first. A
   // rank asks for one other rank after the other: each question that the server cannot answer costs it a message, and
-  // most ranks are there when the first is.
+  // most ranks have joined when the first one has.
   Status meet_before_fence() {
     if (here_.local_size < 2 || !session_.may_follow_another()) return {};
     for (const Rank rank : layout_.ranks_on(here_.node)) {
@@ -81,8 +81,8 @@ class AllgatherRunner {
 
   // slurmstepd before 23.02 refuses another server's connection, and with it the data of a fence, while it starts its
   // tasks. A Get is safe: the server answers it when the rank has put. So the first ranks of all nodes meet before the
-  // first fence, by Gets alone, as a dissemination barrier: in each turn they ask a node twice as far away, and for the
-  // next turn they put a value that it has answered. With N nodes each of them asks log2(N) others.
+  // first fence, by Gets alone, as a dissemination barrier: in each turn a rank asks a node twice as far away, and when
+  // that node has answered puts a value for the next turn. With N nodes each of them asks log2(N) others.
   Status meet_nodes() {
     if (!call_.server.loses_early_messages || call_.tag.sequence > 0 || here_.local_rank != 0 || session_.is_shared()) {
       return {};

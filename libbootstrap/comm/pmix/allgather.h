@@ -17,11 +17,11 @@ inline constexpr auto kReadTime = std::chrono::seconds(5);
 // silent, and then close its session.
 inline constexpr auto kQueryTime = std::chrono::milliseconds(1000);
 inline constexpr auto kLeaveTime = std::chrono::milliseconds(800);
-// In larger steps a query names only the ranks of its own node and one of each other node: the names of all ranks would
-// travel to every node in every round.
+// In larger steps a query asks only for the ranks of its own node and one of each other node: if all ranks put a value
+// for it, all these values would travel to every node in every round.
 inline constexpr std::size_t kMaxCalledRanks = 4096;
 
-// A rank that has put it has given up the call in its tag, or has ended after it: then its helper puts it.
+// The value's tag is the call that a rank gave up, or after which it ended; then its helper puts it.
 inline constexpr const char* kGivenUpKey = "bootstrap.given_up";
 inline constexpr const char* kEndedKey = "bootstrap.ended";
 
@@ -38,7 +38,7 @@ struct PmixRound {
   bool is_remote(Rank rank) const { return self.layout.place(rank).node != self.layout.place(self.rank).node; }
   std::vector<Wanted> wanted_of(const std::vector<Rank>& ranks, const std::string& key) const;
 
-  // The value of any call of this step; nothing if the text is another's.
+  // The value of any call of this step; empty if the text is from another step.
   std::optional<TaggedValue> of_step(std::string_view text) const {
     auto value = decode_tagged_value(text);
     return value && value->tag.id == tag.id ? value : std::nullopt;
@@ -49,21 +49,21 @@ Result<RankValues> run_allgather(const PmixRound& call, const Allgather& round);
 
 // The ranks that did not join a round, as far as a query found out. Each list is ascending, and no rank is in two.
 struct MissingRanks {
-  std::vector<Rank> missing;  // asked for while the server answered
+  std::vector<Rank> missing;  // queried while the server answered
   std::vector<Rank>
-      silencers;  // of the node that the server was asking when it fell silent, most likely a node that ended
+      silencers;  // of the node that the server was asking when it stopped answering: the node has most likely ended
   std::vector<Rank> unheard;                   // of which nothing is known
   ServerState server = ServerState::kAnswers;  // at the end of the query
 
   bool is_empty() const { return missing.empty() && silencers.empty() && unheard.empty(); }
 };
 
-// "missing: rank 5 (node002, local rank 1)", and where slurmstepd fell silent or ended what that is worth.
+// "missing: rank 5 (node002, local rank 1)", and how sure that is if slurmstepd has ended or does not answer.
 // Precondition: not is_empty().
 std::string describe_missing_ranks(const Layout& layout, const MissingRanks& absence);
 
-// Those of these ranks (ascending) that are missing: a rank that is there has put a value under the key. Takes
-// kQueryTime, and up to 2 kAnswerTime more if the server does not answer; less if no rank is missing.
+// Finds the missing ranks among `ranks` (ascending): those that have put no value under the key. Takes kQueryTime, and
+// up to 2 kAnswerTime more if the server does not answer; less if no rank is missing.
 MissingRanks find_missing_ranks(const PmixRound& call, const std::vector<Rank>& ranks, const std::string& key);
 
 // The same as an error: with the missing ranks, or a disagreement with one of them.

@@ -18,9 +18,9 @@ using std::chrono::steady_clock;
 
 // Slurm's server stops answering when it asks a node without slurmstepd (see PmixSession::look_for_server()). So one
 // rank of each node asks one node after the other, and checks each time that the server still answers, which takes less
-// than a millisecond: the node after which it does not is the silencer. The other ranks of the node ask nothing
+// than a millisecond: the node after which it does not answer is the silencer. The other ranks of the node ask nothing
 // meanwhile, since their question could silence the server. They wait longer than the turns take, as their deadline may
-// be earlier; then the server has most answers. Nodes without a turn in time are asked together at the end.
+// be earlier; then the server has most answers. Nodes that get no turn in time are asked together at the end.
 constexpr milliseconds kNearTime{50};
 constexpr milliseconds kTurnTime{5};
 constexpr milliseconds kTimeOfTurns{500};
@@ -28,7 +28,7 @@ constexpr milliseconds kTimeOfOthers{800};
 
 class MissingRankQuery {
  public:
-  // `key` of the value that a rank has put when it has joined.
+  // `key`: a rank that has joined has put a value under it.
   MissingRankQuery(const PmixRound& call, std::string key)
       : call_(call), layout_(call.self.layout), key_(std::move(key)), heard_(layout_.size()) {}
 
@@ -51,7 +51,7 @@ class MissingRankQuery {
     return ranks;
   }
 
-  // Those of these ranks that have left the word under this key, and the call that it is about.
+  // The ranks that have put a value under this key, each with the call in its tag.
   std::map<Rank, CallTag> find_word(const char* key, const std::vector<Rank>& ranks) const {
     std::map<Rank, CallTag> found;
     if (server_ != ServerState::kAnswers) return found;
@@ -63,7 +63,7 @@ class MissingRankQuery {
     return found;
   }
 
-  // The call that the rank makes, as far as this one has heard of it.
+  // The last call of that rank that this rank has read; empty: none.
   const std::optional<CallTag>& call_of(Rank rank) const { return heard_[rank]; }
 
  private:

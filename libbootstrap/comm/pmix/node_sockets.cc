@@ -23,7 +23,7 @@
 namespace bootstrap {
 namespace {
 
-// Of a socket without a file: a zero is in front of its name (unix(7), "abstract").
+// The address of a socket without a file: its name begins with a zero (unix(7), "abstract").
 class Address {
  public:
   explicit Address(std::string_view name) : size_(std::min(name.size(), sizeof address_.sun_path - 1)) {
@@ -45,8 +45,8 @@ bool is_same_user(int descriptor) {
   return ::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
 }
 
-// Of a Unix socket, whose connect(2) waits while the queue of the other side is full, and anybody can fill that.
-// SO_SNDTIMEO ends this wait, too (unix_stream_connect() in net/unix/af_unix.c); zero would be no limit.
+// For a Unix socket: connect(2) waits while the queue of the other side is full, and any process can fill the queue.
+// SO_SNDTIMEO ends this wait, too (unix_stream_connect() in net/unix/af_unix.c); zero would mean no limit.
 bool connect_until(int socket, const Address& address, Deadline deadline) {
   do {
     const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Deadline::clock::now()).count();
@@ -114,8 +114,8 @@ bool is_connection_to(int descriptor, std::uint16_t port) {
   return std::memcmp(&own, &peer, length) == 0;
 }
 
-// The descriptors of the connections of this process to that port; nothing if they cannot be listed, as in a process
-// without a free descriptor. A list has at least its own.
+// The descriptors of this process's connections to that port; empty if descriptors cannot be listed, as in a process
+// without a free one. The folder lists at least the descriptor that reads it.
 std::optional<std::vector<int>> connections(std::uint16_t port) {
   const auto names = FileTree("").names_in("/proc/self/fd");
   if (port == 0 || names.empty()) return std::nullopt;

@@ -32,7 +32,7 @@ class NodeBarrier {
 // The TCP connection of libpmix to the server of this node.
 class ServerConnection {
  public:
-  // How many this process has to that port. Nothing if they cannot be listed, as without a free descriptor.
+  // The number of connections to that port. Empty if they cannot be listed, as without a free descriptor.
   static std::optional<std::size_t> count(std::uint16_t server_port);
 
   // Finds the connection, keeps a second descriptor of it, and marks it close-on-exec: libpmix does not, and the server

@@ -23,16 +23,16 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// A server keeps the first value of a key that it has read, so a rank that waits, and fails later, puts two keys.
+// A server keeps the first value of a key that it has read, so a rank that first waits and later fails puts two keys.
 Status store_report(const PmixRound& call, const RankReport& own) {
   auto status = pmix::put(pmix::Scope::kStep, call.key_of("there"), encode_tagged_value(call.tag, ""));
   if (!status || own.failure.empty()) return status;
   return pmix::put(pmix::Scope::kStep, call.key_of("end"), encode_tagged_value(call.tag, write_record(own)));
 }
 
-// First the query for missing ranks, since nodes may have ended; then the reports of the ranks that it found, some of
-// which may have ended since they put that they wait. Returns after kQueryTime and kAnswerTime, or kAnswerTime later if
-// the server does not answer.
+// First queries the missing ranks, since nodes may have ended. Then reads the reports of the other ranks, some of which
+// may have ended after they put "there". Returns after kQueryTime and kAnswerTime, or kAnswerTime later if the server
+// does not answer.
 RankReports read_reports(const PmixRound& call, std::vector<Rank> asked) {
   RankReports reports;
   std::erase(asked, call.self.rank);
@@ -85,7 +85,7 @@ class PmixEngine final : public ExchangeEngine {
     return asked.empty() ? RankReports() : read_reports(call, asked);
   }
 
-  // The other ranks find it when they look for this one.
+  // The other ranks find the key when they look for this rank.
   void tell_end_of_rank() override {
     if (last_) leave_word(kEndedKey, *last_);
   }
@@ -121,7 +121,7 @@ class PmixEngine final : public ExchangeEngine {
   std::optional<CallTag> given_up_;
 };
 
-// Each call in a thread of its own, which owns all that it uses: the caller may stop waiting for the server.
+// Makes each call in a thread of its own, which owns all that it uses: the caller may stop waiting for the server.
 class RidingEngine final : public ExchangeEngine {
  public:
   RidingEngine(StepRank self, PmixServer server) : self_(std::move(self)), server_(std::move(server)) {}

@@ -21,7 +21,7 @@ static_assert(kSuccess == PMIX_SUCCESS);
 
 namespace {
 
-// With what libpmix does not copy, and reads until it answers.
+// Owns what libpmix does not copy and reads until it answers.
 struct Request : Answer {
   pmix_proc_t target{};
   std::string key;
@@ -39,7 +39,7 @@ struct Request : Answer {
       }
     }
     is_there = true;
-    lock.unlock();  // or the waiting thread wakes up, and waits for it
+    lock.unlock();  // else the waiting thread wakes up and waits for the lock
     changed.notify_all();
   }
 };
@@ -62,13 +62,13 @@ std::atomic<const Library*> loaded{nullptr};
 
 constexpr const char* kLibrary = "libpmix.so.2";  // the SONAME of PMIx 3, 4, 5 and 6
 
-// Null: it is not loaded. dlopen(3) alone would read the file even then.
+// Null if the process has not loaded it. dlopen(3) alone would read the file even then.
 void* loaded_by_program() {
   return is_loaded("libpmix") ? ::dlopen(kLibrary, RTLD_NOLOAD | RTLD_LAZY | RTLD_LOCAL) : nullptr;
 }
 
-// A call keeps one until its answer comes, which may be long after the wait for it has ended. A call that is never
-// answered keeps it until the process ends: some hundred bytes in a step that fails.
+// A call keeps its request until the answer comes, which may be long after the wait for it has ended. Without an answer
+// it keeps the request until the process ends: some hundred bytes in a step that fails.
 using Reference = std::shared_ptr<Request>;
 
 Reference take_reference(void* pointer) { return *std::unique_ptr<Reference>(static_cast<Reference*>(pointer)); }
@@ -153,8 +153,8 @@ Status load() {
 
 const std::string& version() { return loaded.load()->version; }
 
-// For a value of a rank of this node without a fence. PMIx 4 with ds21 reads the server's memory each time; hash, which
-// all other versions use and 4 can be set to, has a table in each session.
+// For a value of a rank of this node without a fence. PMIx 4 with ds21 reads the server's memory each time. hash, which
+// all other versions use and PMIx 4 can be set to, has a table in each session.
 bool keeps_what_it_read() {
   const char* chosen = std::getenv("PMIX_MCA_gds");
   const auto major = parse_unsigned(std::string_view(version()).substr(0, version().find('.')), UINT32_MAX);

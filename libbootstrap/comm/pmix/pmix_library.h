@@ -18,12 +18,12 @@ namespace bootstrap::pmix {
 using Code = int;
 inline constexpr Code kSuccess = 0;
 
-// The answer to a call that was started: it may come at any time, or never, also after the session.
+// The answer to a call that was started. It may come at any time, also after the session, or never.
 struct Answer {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_there = false;
-  // Unchanged from then on.
+  // Both are final once is_there is true.
   Code code = kSuccess;
   std::string bytes;
 
@@ -52,14 +52,14 @@ void finish();
 
 // Hands the value to the server of this node.
 Status put(Scope scope, const std::string& key, std::string_view bytes);
-// Of all ranks, collecting what they put. A thread of libpmix calls `then` when it has succeeded, before the answer.
+// A fence of all ranks, which collects what they put. After success a thread of libpmix calls `then`, then answers.
 SharedAnswer fence(std::function<void()> then);
-// `at_once`: only from this node's server; else that one asks the other node, which may never answer.
+// `at_once`: this node's server asks no other node; else it may, and the other node may never answer.
 SharedAnswer get(const Identity& self, std::uint32_t rank, const std::string& key, bool at_once);
 
 std::string describe(Code code);  // "PMIX_ERR_UNREACH (-25)"
 
-// If set, a wait for an answer unlocks it, which its caller has locked, and locks it again at its end.
+// If set, the caller of a wait has locked this mutex: the wait unlocks it, and locks it again at its end.
 inline std::mutex* released_in_waits = nullptr;
 
 }  // namespace bootstrap::pmix

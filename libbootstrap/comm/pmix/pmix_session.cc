@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kMpiruns = "mpirun's";
 
-// The process that opened the session that is kept: a forked child has no part in it.
+// The process that opened the kept session. A forked child has no part in it.
 std::atomic<pid_t> keeper{0};
 
 // One session with mpirun serves all calls of a process. mpirun answers PMIx_Finalize in one thread, and notes it in
@@ -80,7 +80,7 @@ pmix::SharedAnswer PmixSession::fence(std::vector<Wanted> wanted, const std::sha
 
 Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others, const Accept& accept,
                          Questions begun) const {
-  // A question about a rank that never joins stays open forever; the others must not wait for it.
+  // A question about a rank that never joins stays open forever; other questions must not wait for it.
   constexpr auto kPatience = std::chrono::milliseconds(5);
   // Each question is a message to the server, and hundreds of ranks of a node may wait for one late rank.
   constexpr auto kLongestPause = std::chrono::milliseconds(16);
@@ -88,9 +88,9 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
   Values values(wanted.size());
   Questions open = std::move(begun);
   open.resize(wanted.size());
-  // With hash each is a message to the server and back, and TCP holds the second of two answers back until the first is
-  // acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, there is one at a time. It answers each
-  // that asks no other server, and needs a while where it shares its cores with hundreds of ranks.
+  // With hash each question is a message to the server and back, and TCP delays the second of two answers until the
+  // first is acknowledged, for 40 ms (Nagle's algorithm). So while the server answers, only one question is open. The
+  // server answers at once unless it must ask another server, or shares its cores with hundreds of ranks.
   const auto time_of_one = ask_others ? kPatience : std::chrono::milliseconds(200);
   bool is_one_at_a_time = pmix::keeps_what_it_read();
   while (true) {
@@ -123,9 +123,9 @@ Values PmixSession::read(const std::vector<Wanted>& wanted, Deadline deadline, b
 }
 
 ServerState PmixSession::look_for_server(Deadline deadline) const {
-  // No rank has that value, and with PMIX_IMMEDIATE a server answers so in 0.3 ms.
+  // No rank has that value, and with PMIX_IMMEDIATE a server answers that in 0.3 ms.
   const bool is_answered = pmix::get(*self_, self_->rank, "bootstrap.nothing", true)->wait_until(deadline);
-  const bool has_closed = seen_port_ != 0 && ServerConnection::count(seen_port_) == 0;  // libpmix, its end
+  const bool has_closed = seen_port_ != 0 && ServerConnection::count(seen_port_) == 0;  // libpmix closed it
   if (is_shared_ ? has_closed : connection_.is_lost()) return ServerState::kEnded;  // then libpmix itself has answered
   return is_answered ? ServerState::kAnswers : ServerState::kSilent;
 }

@@ -26,7 +26,7 @@ struct Wanted {
 
 using Values = std::vector<std::optional<std::string>>;
 
-// The server of this node. Others than Slurm's are taken to answer.
+// The server of this node. A server other than Slurm's counts as answering.
 enum class ServerState : std::uint8_t {
   kAnswers,
   kSilent,  // it runs, and does not answer
@@ -44,23 +44,23 @@ class PmixSession {
   // closed a session a moment ago.
   static Result<PmixSession> open(const PmixServer& server, Rank rank, bool may_follow_another);
 
-  // True if MPI, or the program, has a session open, which this one is a part of; it caches what it has read.
+  // True if MPI, or the program, has a session open that this one is part of. Such a session caches what it has read.
   bool is_shared() const { return is_shared_; }
   bool may_follow_another() const { return may_follow_another_; }
 
-  // A fence after which libpmix's thread begins to read `wanted` itself: ours has to wake it once less. `begun` is for
-  // read().
+  // A fence after which libpmix's thread itself begins to read `wanted`, which saves one switch between threads. Pass
+  // `begun` to read().
   using Questions = std::vector<pmix::SharedAnswer>;
   pmix::SharedAnswer fence(std::vector<Wanted> wanted, const std::shared_ptr<Questions>& begun) const;
 
-  // The values that were there before the deadline, in the order of `wanted`. Asks again while a server has none, or an
-  // old one that `accept` refuses.
+  // Returns the values that arrived before the deadline, in the order of `wanted`. Asks again while a server has no
+  // value, or one that `accept` refuses.
   using Accept = std::function<bool(Rank rank, const std::string& bytes)>;
   Values read(const std::vector<Wanted>& wanted, Deadline deadline, bool ask_others, const Accept& accept,
               Questions begun = {}) const;
 
-  // Whether Slurm's server on this node answers a question about itself before the deadline. One thread of it serves
-  // its ranks and asks other nodes: if slurmstepd has ended on one, it retries for 31 s, and its ranks get no answer.
+  // Whether Slurm's server on this node answers a question before the deadline. One thread of it serves its ranks and
+  // asks other nodes. If slurmstepd has ended on another node, that thread retries for 31 s and answers no rank.
   ServerState look_for_server(Deadline deadline) const;
 
   // True once the server has noted the end of this session; else it could take the end of the connection for the loss

@@ -3,28 +3,28 @@
  * exchanges between them, and NCCL communicators.
  * SPDX-License-Identifier: Apache-2.0
  *
- * It reads the environment of a task that srun or Open MPI's mpirun started; with the SPANK plugin in the step the
- * answers are the same as the variables RANK, LOCAL_RANK, MASTER_ADDR and so on, without it they are computed from
- * SLURM_* by the same rules. One difference: local and node ranks are the true places here, also where the variables
- * are made for programs that take device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is bootstrap_device
- * in any case.
+ * It reads the environment of a task that srun or Open MPI's mpirun started. With the SPANK plugin in the step the
+ * results are the same as the variables RANK, LOCAL_RANK, MASTER_ADDR and so on; without it they are computed from
+ * SLURM_* by the same rules. One difference: local and node ranks are the real places here, even if the variables are
+ * made for programs that use device 0 (--bootstrap-gpu=first and narrow, MIG). The GPU to use is always
+ * bootstrap_device.
  *
  * Opening a handle and reading from it sends, opens and changes nothing. Calls to other ranks are "collective": all
- * ranks of the step make these calls in the same order, one at a time in a process, and each comes back within its
+ * ranks of the step make these calls in the same order, one at a time in a process, and each returns within its
  * deadline and two seconds. Over PMIx (srun --mpi=pmix) an error names the missing ranks; in other steps the calls go
  * over PMI-1, which cannot. A rank that refuses a call (LIMIT, INVALID) takes part with its refusal: the ranks that
  * read its value get the same error at once, and calls stay in step. After TIMEOUT or UNAVAILABLE all later calls of
- * the rank fail at once, since ranks may count differently: start a new step. bootstrap(3) has what MPI and mpirun
- * need.
+ * the rank fail at once, since ranks may count calls differently: start a new step. bootstrap(3) has the rules for MPI
+ * and mpirun.
  *
- * From the first such call to bootstrap_close a helper process of the rank has the session with Slurm. It ends with its
- * rank, however that ends. A program that loads MPI or PMIx after that call closes its handles before it does.
+ * From the first such call to bootstrap_close a helper process of the rank has the session with Slurm. The helper ends
+ * with its rank, however the rank ends. A program that loads MPI or PMIx after that call must close its handles first.
  *
- * Threads: collective calls are made one at a time in a process, also on different handles, since all ranks need one
- * order; a second one waits for the first. All other calls may be made by any thread at any time, also on a handle
- * whose collective call still runs, but bootstrap_close is the last on its handle, and no thread may change the
- * environment during bootstrap_open. A signal handler may call bootstrap_version and what takes a const handle. A
- * forked child may call all but what is collective: that fails there at once if its parent has made such a call.
+ * Threads: a process makes one collective call at a time, also on different handles, since all ranks need one order; a
+ * second one waits for the first. Any thread may make the other calls at any time, also on a handle whose collective
+ * call still runs, but bootstrap_close must be the last call on its handle, and no thread may change the environment
+ * during bootstrap_open. A signal handler may call bootstrap_version and the functions that take a const handle. A
+ * forked child may make all but collective calls, which fail there at once if its parent has made one.
  *
  * Environment read: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK and _LOCAL_SIZE, PMIX_HOSTNAME; SLURM_JOB_ID,
  * SLURM_STEP_ID, SLURM_RESTART_COUNT, SLURM_PROCID, SLURM_LOCALID, SLURM_NPROCS, SLURM_STEP_NUM_TASKS,
@@ -92,7 +92,7 @@ BOOTSTRAP_API bootstrap_status_t bootstrap_open(bootstrap_t** job, const bootstr
 /* Closes the handle; NULL is allowed. */
 BOOTSTRAP_API void bootstrap_close(bootstrap_t* job);
 
-/* Who am I. All answer -1 for a NULL handle and cannot fail otherwise. */
+/* Who am I. All return -1 for a NULL handle, and cannot fail otherwise. */
 BOOTSTRAP_API int bootstrap_rank(const bootstrap_t* job);       /* 0 .. size-1: RANK, hvd.rank() */
 BOOTSTRAP_API int bootstrap_size(const bootstrap_t* job);       /* WORLD_SIZE, hvd.size() */
 BOOTSTRAP_API int bootstrap_local_rank(const bootstrap_t* job); /* place among the ranks of my node: intra_rank */
@@ -114,9 +114,9 @@ BOOTSTRAP_API int bootstrap_master_port(const bootstrap_t* job);
 
 /*
  * A small allgather, collective: `bytes` bytes (0 to 65,536, the same on all ranks) from `mine` of every rank arrive
- * in `all`, in order of rank; `all` has room for bytes * bootstrap_size() bytes. What is sent stays in Slurm's memory
- * on every node until the step ends, and each later call carries it, too: this is for ids and addresses, not for data,
- * and for some hundred calls. Sizes are looked at before anything is copied.
+ * in `all`, in order of rank; `all` has room for bytes * bootstrap_size() bytes. Slurm keeps these bytes in memory
+ * on every node until the step ends, and each later call carries them, too: use it for ids and addresses, not for data,
+ * and for some hundred calls. Sizes are checked before anything is copied.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_exchange(bootstrap_t* job, const void* mine, size_t bytes, void* all);
 
@@ -136,7 +136,7 @@ typedef enum bootstrap_group {
   BOOTSTRAP_CROSS = 2  /* those with my local rank, in order of node rank */
 } bootstrap_group_t;
 
-/* An ncclUniqueId: 128 bytes that let anybody take a rank's place. Keep it in memory, and clear it after use. */
+/* An ncclUniqueId: 128 bytes that let any process take a rank's place. Keep it in memory, and clear it after use. */
 #define BOOTSTRAP_UNIQUE_ID_BYTES 128
 typedef struct bootstrap_unique_id {
   char internal[BOOTSTRAP_UNIQUE_ID_BYTES];
@@ -150,9 +150,9 @@ typedef struct bootstrap_comm_options {
                          not more than the largest group of the call has */
   int device;      /* CUDA ordinal to make current before; -1: bootstrap_device(), or the current one if that is -1 */
   int nonblocking; /* 0: later calls on the communicator block as usual. 1: the communicator is non-blocking, later
-                      calls may return ncclInProgress, and one that does not come about is aborted */
+                      calls may return ncclInProgress, and one that is not ready in time is aborted */
   const void* nccl_config; /* NULL, or an ncclConfig_t from NCCL_CONFIG_INITIALIZER: CTAs, commName, trafficClass and so
-                              on. It is copied; its `blocking` counts. What it points to lives as long as NCCL asks */
+                              on. It is copied; its `blocking` counts. Keep what it points to while NCCL needs it */
 } bootstrap_comm_options_t;
 #define BOOTSTRAP_COMM_OPTIONS_INIT \
   { sizeof(bootstrap_comm_options_t), 0, 0, -1, 0, 0 }
@@ -164,8 +164,8 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
  * with ncclCommDestroy(). NCCL is the copy that the process has, else libnccl.so.2, or RCCL's librccl.so.1 for AMD
  * GPUs; 2.14 or newer. Before NCCL is called the ranks agree: the same NCCL version everywhere, no two ranks of a node
  * on one GPU (unless NCCL is set to accept it, by NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30.3 on or by different
- * NCCL_HOSTID). A rank on which NCCL fails returns at once. The others return at their deadline with its sentence, or
- * with the ranks that do not answer; over PMI-1 without either. NCCL's own calls would wait for ever.
+ * NCCL_HOSTID). A rank on which NCCL fails returns at once. The others return at their deadline with its message, or
+ * with the ranks that do not answer; over PMI-1 without either. NCCL's own calls would wait forever.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm(bootstrap_t* job, bootstrap_group_t group,
                                                      const bootstrap_comm_options_t* options, struct ncclComm** comm);
@@ -182,7 +182,7 @@ BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_comm_ranks(bootstrap_t* job, con
 /*
  * Unique ids alone, for programs that call ncclCommInitRank (count = 1) or ncclCommInitRankScalable (count = nId)
  * themselves: the same ids in the same order on all ranks of the group. Collective over the step. The ranks that made
- * one must stay alive until the communicator is there.
+ * one must stay alive until the communicator is ready.
  */
 BOOTSTRAP_API bootstrap_status_t bootstrap_nccl_unique_ids(bootstrap_t* job, bootstrap_group_t group,
                                                            bootstrap_unique_id_t* ids, int count);

@@ -8,7 +8,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-# Where the package is installed, each `import torch` runs this file: the others are read when they are used.
+# Where the package is installed, each `import torch` runs this file, so other modules load at their first use.
 if TYPE_CHECKING:
     from slurm_bootstrap._command import where
     from slurm_bootstrap._horovod import horovod

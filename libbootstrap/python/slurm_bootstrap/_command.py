@@ -1,4 +1,4 @@
-"""The command slurm-bootstrap: of pip's wheel, the program beside this file, in place of this process; and what it finds."""
+"""Runs the command slurm-bootstrap, which in pip's wheel is beside this file, in place of this process, or for where()."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,9 +22,9 @@ def main() -> None:
 
 def where(step: str, *, rank: Optional[int] = None, port: Optional[int] = None, wait: int = 0) -> tuple[str, int]:
     """Host and port of another step of the same job, as `slurm-bootstrap where` finds them: those of its rendezvous, or
-    the port of this number, from 1, of a rank. Waits so many seconds for the step to have it.
+    port number `port`, from 1, of a rank. Waits up to `wait` seconds until the step has it.
 
-    Raises ProcessLookupError with one sentence where there is none."""
+    Raises ProcessLookupError with one sentence if there is none."""
     words = [_program(), "where", step, "--json"]
     words += [f"--{name}={value}" for name, value in (("rank", rank), ("port", port)) if value is not None]
     done = subprocess.run(words + ([f"--wait={wait}"] if wait else []), capture_output=True, text=True, check=False)

@@ -26,13 +26,13 @@ def _place_of(job: Job) -> "list[str]":
     step = ".".join(os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     is_set_up = os.environ.get("SLURM_BOOTSTRAP_STEP", "").startswith(step + ".")
     if is_set_up and os.environ.get("LOCAL_WORLD_SIZE", str(job.local_size)) != str(job.local_size):
-        # Where each task sees its own GPU alone, as device 0, it passes for a node of its own.
+        # A task that sees its own GPU alone, as device 0, counts as a node of its own.
         return [f"{host}-{job.local_rank}", "0", "1", str(job.rank), str(job.size)]
     return [host, *map(str, (job.local_rank, job.local_size, job.cross_rank, job.cross_size))]
 
 
 def _answer(job: Job, start: "Callable[[list[str]], int]", lines: "list[str]") -> str:
-    """Of rank 0: where its server is, or why there is none."""
+    """Rank 0's answer: where its server is, or why there is none."""
     try:
         return f"{job.master_addr} {start(lines)}"
     except Exception as error:  # the others must not wait for it
@@ -41,7 +41,7 @@ def _answer(job: Job, start: "Callable[[list[str]], int]", lines: "list[str]") -
 
 def _variables(timeout: float, start: "Callable[[list[str]], int]", caller: str) -> "dict[str, str]":
     """What Horovod reads of a rank (common/gloo/gloo_context.cc). Collective; rank 0 starts the server."""
-    for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"):  # MPI's starts in its own way; a mixture would hang
+    for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"):  # Horovod over MPI starts in its own way; a mixture would hang
         if os.environ.get(name) == "mpi":
             raise BootstrapError(f"{name}=mpi is set, and {caller} makes a world over Gloo; unset it, or start Horovod over MPI: "
                                  f"srun --mpi=pmix, without {caller}")  # fmt: skip
@@ -69,8 +69,8 @@ def horovod(timeout: float = 60) -> None:
 
 
 def main(library: str, process: str, timeout: str, server: str) -> None:
-    """For the command: prints NAME=VALUE lines, or one sentence, which is empty where rank 0 has it. The program `server` of
-    rank 0 ends with `process`."""
+    """For the command: prints NAME=VALUE lines, or one sentence, which is empty if rank 0 prints it. The program `server`
+    of rank 0 ends with `process`."""
     try:
         ctypes.CDLL(library)
     except OSError as error:

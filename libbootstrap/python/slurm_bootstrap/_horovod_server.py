@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-_servers = []  # for as long as the process lives
+_servers = []  # kept until the process ends
 
 
 def start(lines: "list[str]") -> int:

@@ -1,4 +1,4 @@
-"""Waits for a module that the program imports later: PyTorch before 2.5 does not ask for slurm:// by itself."""
+"""Calls a function after the program imports a module: PyTorch before 2.5 does not load slurm:// by itself."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,4 +1,4 @@
-"""The C library by ctypes: who this task is in its step, and what the ranks of a step send each other."""
+"""The C library through ctypes: the rank of this task in its step, and exchanges between the ranks."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -29,7 +29,7 @@ class BootstrapError(RuntimeError):
 
 
 class BootstrapTimeoutError(BootstrapError, TimeoutError):
-    """A rank did not come before the deadline. Over PMIx the sentence names it."""
+    """A rank did not make the call before the deadline. Over PMIx the message names the rank."""
 
 
 class _Options(ctypes.Structure):
@@ -54,7 +54,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 @functools.lru_cache(maxsize=None)
 def _library() -> ctypes.CDLL:
-    """Of several copies in a process each would count its own exchanges: so the one that is preloaded, if any."""
+    """The preloaded copy, if any: each of several copies in a process would count its own exchanges."""
     try:
         return _declare(ctypes.CDLL("libbootstrap.so.0", mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
     except (OSError, AttributeError):  # none, or an older one
@@ -88,9 +88,9 @@ def _check(status: int) -> None:
 
 
 class Job:
-    """This task of its step. To make one sends nothing and changes nothing.
+    """This task in its step. Creating a Job sends nothing and changes nothing.
 
-    Collective calls are for all ranks of the step, in the same order. Each raises an error after `timeout` seconds
+    All ranks of the step make collective calls, in the same order. Each raises an error after `timeout` seconds
     (SLURM_BOOTSTRAP_TIMEOUT, or 60).
     """
 
@@ -120,8 +120,8 @@ class Job:
         self.master_addr = library.bootstrap_master_addr(self._handle).decode()
 
     def exchange(self, mine: bytes) -> "list[bytes]":
-        """Sends a few bytes to all ranks; returns those of all ranks, in order of rank. All pass equally many, 65,536
-        at most. Collective."""
+        """Sends a few bytes to all ranks; returns those of all ranks, in order of rank. All ranks pass the same number
+        of bytes, at most 65,536. Collective."""
         everything = ctypes.create_string_buffer(max(len(mine) * self.size, 1))
         _check(_library().bootstrap_exchange(self._handle, mine, len(mine), everything))
         raw = everything.raw  # each reading of it is a copy
@@ -152,7 +152,7 @@ class Job:
         return frame.value.decode(errors="replace")
 
     def close(self) -> None:
-        """Gives the library's memory back. Of all that is said above, only collective calls need it."""
+        """Frees the library's memory, which only collective calls need. The attributes stay."""
         if self._handle:
             _library().bootstrap_close(self._handle)
             self._handle = ctypes.c_void_p()

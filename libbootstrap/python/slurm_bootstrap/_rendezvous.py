@@ -14,7 +14,7 @@ from slurm_bootstrap._job import BootstrapError, Job
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-_DEFAULT_TIMEOUT = timedelta(minutes=30)  # PyTorch's own for calls without one, as those of torch.distributed.rpc
+_DEFAULT_TIMEOUT = timedelta(minutes=30)  # PyTorch's default for calls without a timeout, such as those of torch.distributed.rpc
 
 
 def _own_address(name: str) -> str:

@@ -19,12 +19,12 @@ namespace bootstrap {
 namespace {
 
 constexpr std::size_t kMostStrangers = 64;  // connections beyond one for each rank
-constexpr int kMostInTurn = 32;  // of a port; two ports fill the place of strangers once, so each request is read
+constexpr int kMostInTurn = 32;  // of a port; two ports fill the 64 places of strangers once, so each request is read
 constexpr std::uint64_t kOwnFiles = 64;
 constexpr std::size_t kLongestVersion = 32;
 
-// Of both families, or of IPv4 where there is no IPv6. `like_servers`: with SO_REUSEADDR, as PyTorch's store, gRPC and
-// NCCL's bootstrap do; else only on a port that no other socket has. None: the reason is in errno.
+// For IPv6 and IPv4, or IPv4 where there is no IPv6. `like_servers`: with SO_REUSEADDR, as PyTorch's store, gRPC and
+// NCCL's bootstrap do; else only on a port that no other socket has. On failure the reason is in errno.
 Descriptor listen_on(std::uint16_t port, bool like_servers) {
   const int on = 1;
   auto socket = open_socket(SOCK_STREAM | SOCK_NONBLOCK);
@@ -74,7 +74,7 @@ Status CheckServer::listen(std::uint16_t port) {
   return {};
 }
 
-// Strangers may connect without a pause, and the ranks that are here have to be read, too.
+// Accepts a limited number: strangers may connect without a pause, and the server must read its ranks, too.
 void CheckServer::accept_from(const Descriptor& listener) {
   for (int taken = 0; taken < kMostInTurn; ++taken) {
     Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

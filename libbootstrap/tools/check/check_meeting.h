@@ -28,13 +28,13 @@ inline constexpr std::size_t kMaxLine = 20480;
 //   verdict 0                from rank 0 to all that have reported: the exit status of all
 struct CheckConnection {
   Descriptor socket;
-  std::string received = {};  // behind the last line
+  std::string received = {};  // after the last whole line
 
   bool send(std::string_view line, Deadline deadline) const;
   // False if the other side has ended the connection, or the line is too long.
   bool read_some();
   std::optional<std::string> take_line();  // the first whole one that was read
-  // Nothing where read_some() is false, or the deadline has passed.
+  // Empty if read_some() is false, or the deadline has passed.
   std::optional<std::string> receive(Deadline deadline);
 };
 
@@ -73,8 +73,8 @@ class CheckServer {
   // Asks the ranks that are still connected to exchange, and waits for their second reports.
   void gather_exchanges(Deadline deadline);
 
-  // Sends it to all that gave a report. The port is free before any rank receives it. Waits for the others to end their
-  // connections, so that nothing of ours stays in TIME_WAIT on the port.
+  // Sends it to all ranks that have reported. The port is free before any rank receives it. Waits for the others to end
+  // their connections, so that nothing of ours stays in TIME_WAIT on the port.
   void send_verdict(std::string_view line, Deadline deadline);
 
  private:

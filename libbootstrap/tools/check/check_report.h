@@ -16,7 +16,7 @@ namespace bootstrap {
 // How the rank reached MASTER_ADDR:MASTER_PORT. If that failed, it sent the report through the side port.
 enum class Reach : std::uint8_t {
   kReached,
-  kNoName,       // the name means nothing here
+  kNoName,       // the name does not resolve here
   kRefused,      // no process listens
   kSilent,       // no answer: packets are dropped on the way
   kUnreachable,  // no route, or the interface is down
@@ -36,7 +36,7 @@ enum class SetBy : std::uint8_t {
 
 struct CheckReport {
   Rank rank = 0;
-  std::string host;  // as the kernel calls it
+  std::string host;  // its name, from the kernel
 
   // The plan, as the program sees it.
   std::string address;     // MASTER_ADDR
@@ -44,12 +44,12 @@ struct CheckReport {
   std::uint32_t size = 0;
   std::uint32_t layout = 0;  // fingerprint of which rank is on which host
   SetBy set_by = SetBy::kNothing;
-  std::string plan_trouble;          // what is wrong with it
+  std::string plan_trouble;          // what is wrong with the plan
   std::vector<std::string> changed;  // variables that do not have the value that we set
 
   // The way to rank 0.
   Reach reach = Reach::kReached;
-  std::string reach_trouble;         // the system's words where it failed
+  std::string reach_trouble;         // the system's message if it failed
   std::string target;                // the address of that name: "10.1.0.1"
   std::string interface;             // "eth0"
   std::uint64_t round_trip_us = 0;   // microseconds
@@ -69,7 +69,7 @@ struct CheckReport {
   std::string pmix_trouble;
   std::string nccl_version;  // "2.28.9"; empty: not there
   std::string nccl_path;
-  std::string nccl_trouble;    // there is one that cannot be used
+  std::string nccl_trouble;    // why a library that is there cannot be used
   std::string cuda;            // of the driver and its module, "13.0 (driver 580.65.06)"; empty: not there
   std::string openmp_threads;  // OMP_NUM_THREADS
 
@@ -84,7 +84,7 @@ struct CheckReport {
   std::vector<std::string> open_gpus;    // device nodes that this task can open
   std::vector<std::string> closed_gpus;  // device nodes that exist but are hidden from it
   std::string gpu_hint;                  // the option of srun that ends the hiding
-  NearRow near;                          // of `near --show` all of it, of a check how near the cores are to the GPU
+  NearRow near;                          // `near --show` fills all of it, a check `near` and `nearness`
 
   // Versions. The rank with local rank 0 examines its node.
   std::string library;         // of the libbootstrap.so.0 that the loader finds; empty: none
@@ -93,7 +93,7 @@ struct CheckReport {
   std::string plugin_trouble;  // why there is none; empty, too, where Slurm's configuration is not here
   std::string slurm;           // on this node; empty: unknown
 
-  // Python, likewise of a node.
+  // Python, likewise examined by the rank with local rank 0.
   std::string python;       // "3.11.2 (/usr/bin/python3)"; empty: none
   std::string frameworks;   // "torch 2.6.0, mpi4py 4.0.3"
   std::string python_nccl;  // of the Python's packages, "2.21.5"

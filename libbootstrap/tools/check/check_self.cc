@@ -90,8 +90,8 @@ SetBy setter_of(const OwnPlan& task, const Environment& environment) {
   return layout_is_for(text_of(environment, kLayoutVariable), id.job, id.step) ? SetBy::kRead : SetBy::kNothing;
 }
 
-// By the record of what was set. Where a plugin gave the task the environment of another one, the record is copied,
-// too: there RANK is not the task's.
+// Compares with the record of what was set. If a plugin gave the task the environment of another task, that includes
+// the record, and RANK is not the task's.
 std::vector<std::string> changed_variables(const OwnPlan& task, const Environment& environment) {
   if (!task.is_set) return {};
   std::vector<std::string> names;

@@ -32,7 +32,7 @@ constexpr milliseconds kParting(500);
 constexpr milliseconds kTravelTimeOfTable(300);
 constexpr const char* kWell = "verdict 0";
 
-// What the process may hang in, for the sentence.
+// What the process does now, for the message if it hangs.
 std::atomic<const char*> limited_command = "the command";
 std::atomic<const char*> activity = "its start";
 

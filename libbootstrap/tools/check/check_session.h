@@ -15,7 +15,7 @@
 
 namespace bootstrap {
 
-// Python, for its frameworks, and scontrol, for Slurm's version; neither where they are not asked.
+// Python, for its frameworks, and scontrol, for Slurm's version; both closed if the check asks no programs.
 using Programs = std::array<Descriptor, 2>;
 
 struct CheckSelf {
@@ -38,10 +38,10 @@ std::string answer_of(const Descriptor& program, Deadline deadline);
 // More than a Python on a slow file system takes to start.
 inline constexpr std::chrono::milliseconds kTimeOfPrograms(4000);
 
-// What the programs, if any, have answered by then.
+// Adds what the programs have answered before the deadline.
 void add_answers(CheckReport& report, const Programs& programs, Deadline deadline);
 
-// Without a step: this machine is the one rank.
+// For a check without a step: this machine is the only rank.
 CheckFindings look_at_machine(const Environment& environment);
 
 struct CheckSession {
@@ -49,7 +49,7 @@ struct CheckSession {
   // Open MPI's MPI_Init fails in a rank that had a PMIx session before (PMIx 4.2, also in another process): so none is
   // opened where a program follows.
   bool leaves_exchange = false;
-  // Whether all is well. Called on rank 0 alone, in a thread, before any rank receives the verdict.
+  // Returns whether all is well. Called on rank 0 alone, in a thread, before any rank receives the verdict.
   std::function<bool(const CheckFindings&)> show;
 };
 

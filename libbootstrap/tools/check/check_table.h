@@ -23,24 +23,24 @@ struct Variant {
   std::vector<Rank> ranks;
 };
 
-// What rank 0 knows when it has waited long enough; or of a machine without a step what its one process knows.
+// What rank 0 knows after its wait; or, on a machine without a step, what the one process knows.
 struct CheckFindings {
   StepId id;
   Layout layout;
-  std::vector<std::optional<CheckReport>> reports;  // by rank; nothing: no answer
+  std::vector<std::optional<CheckReport>> reports;  // by rank; empty: no answer
   std::uint64_t waited_ms = 0;                      // for the reports
   std::map<Rank, std::string> other_versions;       // ranks whose reports cannot be read, and their version
   std::string port_trouble;                         // why rank 0 could not listen on MASTER_PORT; empty: it could
   LocalPlugin plugin;                               // of a machine without a step
 
-  bool has_exchanged = false;    // it was asked for: of all ranks, since it takes all of them
+  bool has_exchanged = false;    // rank 0 asked for the exchange, which needs all ranks
   bool leaves_exchange = false;  // an MPI program may follow, whose MPI_Init fails after a PMIx session of its rank
 
   // Precondition of these: the rank has reported.
   const CheckReport& first() const { return *reports.front(); }
   const CheckReport& report(Rank rank) const { return *reports[rank]; }
 
-  // The ranks of which it holds, ascending, of all that have reported.
+  // The ranks whose report fulfils `holds`, ascending.
   std::vector<Rank> where(const std::function<bool(const CheckReport&)>& holds) const;
   bool any(const std::function<bool(const CheckReport&)>& holds) const { return !where(holds).empty(); }
   // The different texts in the reports; the most frequent first, of equally frequent ones that of the lower rank.

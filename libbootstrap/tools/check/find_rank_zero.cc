@@ -29,7 +29,7 @@ constexpr PortRange kSidePorts{.low = 30000, .high = 32767};
 constexpr milliseconds kPatience(2000);  // for an answer; a lost packet is sent again after one
 constexpr milliseconds kSidePatience(500);
 constexpr milliseconds kPause(50);
-constexpr milliseconds kLeastAttempt(100);  // the last one must have the time to be refused
+constexpr milliseconds kLeastAttempt(100);  // the last attempt needs the time to be refused
 constexpr int kClockReadings = 4;           // the quickest one counts
 
 // The error is the reason alone.
@@ -99,7 +99,7 @@ bool read_clock(CheckReport& report, CheckConnection& connection, const std::str
   return true;
 }
 
-// The way to one name, which the report then describes.
+// Tries to reach rank 0 by this name, and describes the way in the report.
 std::optional<CheckConnection> try_name(CheckReport& report, const std::string& name, std::uint16_t port,
                                         const std::string& tag, Deadline deadline) {
   // The system's resolver has no deadline: its thread goes on alone after ours.
@@ -164,7 +164,7 @@ std::uint16_t side_port(const StepId& id) { return computed_port(id, kSidePorts)
 Result<CheckConnection> find_rank_zero(CheckReport& report, const StepId& id, const std::string& host,
                                        Deadline deadline) {
   const auto tag = step_tag(id);
-  // The way aside needs its share of the time.
+  // The side port needs its share of the time.
   const auto patience = std::min<Clock::duration>(kPatience, (deadline - Clock::now()) / 4);
   const auto try_main = [&](CheckReport& way) {
     return try_name(way, report.address, report.port, tag, Clock::now() + patience);

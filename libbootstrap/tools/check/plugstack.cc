@@ -62,7 +62,7 @@ std::optional<std::string> beginning_of(const std::string& path, std::size_t mos
   return text ? std::optional(std::move(*text)) : std::nullopt;
 }
 
-// What is wrong goes to `troubles`. Slurm takes a missing file for an empty one.
+// Adds what is wrong to `troubles`. Slurm takes a missing file for an empty one.
 std::string read_config(const std::string& path, std::vector<std::string>& troubles) {
   auto text = beginning_of(path, kMostOfConfig);
   if (!text && errno != ENOENT) troubles.push_back(cat({path, ": ", std::strerror(errno)}));

@@ -1,5 +1,5 @@
-// slurm-bootstrap check: what works in this step, for all its ranks in one table; run, which does it first; and near,
-// whose ranks meet in the same way.
+// slurm-bootstrap check, which shows in one table what works for all ranks of the step; run, which checks before it
+// starts a program; and near, whose ranks meet in the same way.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -39,13 +39,13 @@ void print(const std::string& text) {
   (void)std::fflush(stdout);
 }
 
-// Returns whether nothing failed.
+// Returns true if nothing failed.
 bool print_table(const CheckTable& table, bool as_json) {
   print(as_json ? table_json(table) : table_text(table, has_colours(stdout)));
   return table.worst() != CheckResult::kFailed;
 }
 
-// Standard output is the program's.
+// Prints on standard error, since standard output belongs to the program.
 bool print_trouble(const CheckFindings& findings) {
   const auto table = judge_step(findings);
   if (table.worst() != CheckResult::kFailed) return true;
@@ -59,7 +59,7 @@ std::chrono::seconds timeout_of(const CLI::App& command) {
 
 int check_step(const CheckSession& session, const char* start, bool keep_going = false) {
   limit_time("the check", session.timeout);
-  // The program that follows does not wait for another Python.
+  // For `run` the check starts no Python: the program must not wait for it.
   auto self = look_at_self(process_environment(), !session.leaves_exchange);
   if (!self && self.error().code != ErrorCode::kMissing) return complain(self.error().message);
   if (!self) {
@@ -72,13 +72,13 @@ int check_step(const CheckSession& session, const char* start, bool keep_going =
   return is_well || keep_going ? 0 : kFailed;
 }
 
-// In pip's wheel.
+// Where pip's wheel has the library.
 std::string library_beside_us() {
   const auto path = own_path();
   return cat({path.substr(0, path.rfind('/') + 1), "libbootstrap.so.0"});
 }
 
-// In place of the plugin.
+// Sets the rank up if the plugin has not.
 void preload_library_beside_us() {
   const auto environment = process_environment();
   const auto id = read_step_id(environment);
@@ -105,11 +105,11 @@ int become(std::vector<std::string> words) {
 // Python joins the world, as slurm_bootstrap.horovod() does, and prints the variables. The library comes with this
 // command, or is installed.
 int join_horovod(const std::string& program, std::chrono::seconds of_ranks) {
-  // Python and Horovod are loaded first.
+  // Includes the time to load Python and Horovod.
   const auto timeout = std::max(of_ranks, std::chrono::seconds(60));
   auto library = library_beside_us();
   if (::access(library.c_str(), R_OK) != 0) library = "libbootstrap.so.0";
-  // It has the program's Horovod: "python3.11", "/opt/venv/bin/python", else that of PATH.
+  // The Python that has the program's Horovod: "python3.11", "/opt/venv/bin/python", else the one in PATH.
   const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
   const auto python = is_python ? program : std::string("python3");
   const auto joining = start_program(
@@ -142,7 +142,7 @@ int check_command(const CLI::App& command) {
   return print_table(judge_machine(machine), as_json) ? 0 : kFailed;
 }
 
-// The program follows the options that CLI11 knows.
+// Checks that a program follows the options that CLI11 knows.
 int check_program(const CLI::App& command) {
   const auto program = command.remaining();
   if (!program.empty() && !program.front().starts_with('-')) return 0;
@@ -167,7 +167,7 @@ int run_command(const CLI::App& command) {
   return become(program);
 }
 
-// For slurm-bootstrap-near, which is beside this program.
+// The command line of slurm-bootstrap-near, which is beside this program.
 std::vector<std::string> near_words(const CLI::App& command, const char* mode) {
   const auto letters = cat({"-", has_flag(command, "--exclusive") ? "e" : "", has_flag(command, "--force") ? "f" : "",
                             value_of(command, "--cards")});
@@ -185,7 +185,7 @@ bool print_near_of_ranks(const CheckFindings& findings) {
   return true;  // the ranks have met
 }
 
-// The rows of ranks travel as the reports of a check. A process that is no rank of its own prints its row.
+// Ranks send their rows in the reports of a check. Another process, such as a worker of torchrun, prints its own row.
 int show_near(const CLI::App& command) {
   const auto answer = answer_of(start_program(near_words(command, "row")), Deadline::clock::now() + kTimeOfPrograms);
   const auto row = read_record<NearRow>(split(answer, '\n').front());
@@ -207,7 +207,7 @@ int near_command(const CLI::App& command) {
   const bool is_file = !value_of(command, "--topology").empty();
   const bool shows = has_flag(command, "--show") || is_file;
   if (shows && !program.empty()) {
-    return complain("near --show and --topology print a table and start no program; leave one of them out",
+    return complain("near --show and --topology print a table and start no program; remove the option or the program",
                     kUsageError);
   }
   const int status = shows ? 0 : check_program(command);
@@ -287,13 +287,13 @@ void add_near(CLI::App& app, int& status) {
       "  126  PROGRAM cannot be started\n"
       "  127  PROGRAM does not exist\n");
   command->prefix_command();
-  add_flag(*command, "--exclusive", "Divide the cores: no core has two tasks");
-  add_flag(*command, "--force", "Bind also where you bound the task yourself");
+  add_flag(*command, "--exclusive", "Divide the cores: no two tasks share a core");
+  add_flag(*command, "--force", "Bind even if you bound the task yourself");
   command->add_option("--cards", "Set UCX_NET_DEVICES to all cards that are near the GPU")
       ->type_name("ucx")
       ->check([](const std::string& text) { return text == "ucx" ? std::string() : "it sets cards for ucx alone"; });
-  add_flag(*command, "--show", "Print how near each rank of the step is, the far ones first");
-  command->add_option("--topology", "Print it for a machine of which lstopo wrote this file")->type_name("FILE");
+  add_flag(*command, "--show", "Print how near each rank is to its GPU, the far ones first");
+  command->add_option("--topology", "Print the table for the machine in this file of lstopo")->type_name("FILE");
   add_number(*command, "--tasks", "N", 1, 4096, "Tasks on that machine (1)", "1");
 }
 

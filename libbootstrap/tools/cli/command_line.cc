@@ -42,7 +42,7 @@ CLI::Option* add_flag(CLI::App& command, const char* name, const std::string& he
 
 void add_number(CLI::App& command, const char* name, const char* type, std::uint64_t least, std::uint64_t most,
                 const std::string& help, const char* value) {
-  // The sentence of CLI11's own validator is of no help.
+  // The message of CLI11's own validator does not help the user.
   const auto check = [least, most](const std::string& text) {
     const auto number = parse_unsigned(text, most);
     if (number && *number >= least) return std::string();
@@ -120,7 +120,7 @@ std::string help_text(const CLI::App& command) {
     append_entry(out, subcommand->get_name(), about.substr(0, about.find('.')));
   }
   out += "\nOptions:\n";
-  // Those that every command has come first in CLI11's list.
+  // The options that every command has are first in CLI11's list, and last here.
   for (const bool is_of_every : {false, true}) {
     for (const auto* const option : command.get_options()) {
       if (option->get_positional() || is_of_every_command(*option) != is_of_every) continue;
@@ -148,8 +148,8 @@ void add_commands(CLI::App& app, int& status) {
   }
 }
 
-// Without the "--" between the options of a command that starts a program and the program, which CLI11 2.1 does not
-// take from a prefix command.
+// Removes the "--" between the options of a command and the program that it starts: CLI11 2.1 does not accept it from a
+// prefix command.
 std::vector<std::string> words_without_mark(const CLI::App& app, std::vector<std::string> words) {
   const bool has_program =
       !words.empty() && (words.front() == "run" || words.front() == "supervise" || words.front() == "near");

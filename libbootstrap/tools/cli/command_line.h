@@ -16,17 +16,17 @@ inline constexpr int kUsageError = 2;
 using CommandAdder = void(CLI::App& app, int& status);
 CommandAdder add_explain, add_check, add_run, add_status, add_where, add_supervise, add_near;
 
-// On a node, in the looking step that `status` starts; `words` are from there.
+// Runs on a node, in the step that `status` starts to look at it. `words` come from `status`.
 int become_node_look(const std::vector<std::string>& words);
 
-// Prints it on standard error, and returns the status.
+// Prints the sentence on standard error, and returns the status.
 int complain(std::string_view sentence, int status = 1);
 
 // `run` finds its options in the command, and returns the exit status.
 CLI::App* add_command(CLI::App& app, int& status, const char* name, int (*run)(const CLI::App& command),
                       const char* about, const char* footer);
 CLI::Option* add_flag(CLI::App& command, const char* name, const std::string& help);
-// An option with a whole number in this range, and what it is where it is not given.
+// Adds an option with a whole number in this range. `value`: its default.
 void add_number(CLI::App& command, const char* name, const char* type, std::uint64_t least, std::uint64_t most,
                 const std::string& help, const char* value = "");
 

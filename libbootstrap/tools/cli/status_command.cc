@@ -23,12 +23,12 @@
 namespace bootstrap {
 namespace {
 
-// The system's own Python first: it lies on no file system of the network, which a rank may wait for, too. Neither
-// variables nor folders of the user count (-I), nor installed packages (-S).
+// Tries the system's own Python first: it is not on a network file system, for which a rank may be waiting, too. Python
+// ignores the user's variables and folders (-I) and installed packages (-S).
 int become_python(const char* script, const std::vector<std::string>& words) {
   std::vector<std::string> line{"python3", "-I", "-S", "-c", script};
   line.insert(line.end(), words.begin(), words.end());
-  (void)::unsetenv("LD_PRELOAD");       // our library would take it for a rank
+  (void)::unsetenv("LD_PRELOAD");       // our library would take Python for a rank
   (void)std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, children leave no exit status
   const auto arguments = pointers_to(line);
   int failure = ENOENT;
@@ -85,7 +85,7 @@ void add_status(CLI::App& app, int& status) {
       "  slurm-bootstrap status 12 --watch 30\n"
       "\n"
       "Exit status:\n"
-      "  0  what was seen is printed\n"
+      "  0  the result is printed\n"
       "  1  there is no such step, or it cannot be looked at\n"
       "  2  the command line is wrong\n");
   command->add_option("step", "")->type_name("JOBID[.STEP]");
@@ -115,7 +115,7 @@ void add_where(CLI::App& app, int& status) {
   command->add_option("step", "")->type_name("[JOBID.]STEP")->required();
   add_number(*command, "--rank", "RANK", 0, kMaxRanks - 1, "A port of this rank (0)");
   add_number(*command, "--port", "N", 1, 256, "The first, second, ... port of that rank (1)");
-  add_number(*command, "--wait", "SECONDS", 1, 3600, "Wait so many seconds for the step to have it");
+  add_number(*command, "--wait", "SECONDS", 1, 3600, "Wait at most so many seconds until the step has it");
   add_flag(*command, "--json", "Print JSON");
 }
 
@@ -134,7 +134,7 @@ void add_supervise(CLI::App& app, int& status) {
   command->prefix_command();
   add_number(*command, "--max-restarts", "N", 1, 10000, "Start srun again so many times (3)", "3");
   add_number(*command, "--grace", "SECONDS", 1, 3600, "End a step so many seconds after its first failure (30)", "30");
-  command->add_option("--progress", "A file that changes where the training goes on")->type_name("FILE");
+  command->add_option("--progress", "A file that changes when the training progresses")->type_name("FILE");
   add_flag(*command, "--requeue", "Requeue the job where it has too few nodes left");
 }
 

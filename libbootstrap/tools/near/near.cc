@@ -30,8 +30,8 @@
 namespace bootstrap {
 namespace {
 
-// This machine, or that of a file which lstopo wrote; null: it cannot be read. What the user's programs are meant to
-// see of it does not count, no plugin is loaded (they talk to X servers and start OpenCL), and no CPU is asked by x86.
+// Reads this machine, or a file that lstopo wrote; null: it cannot be read. HWLOC_* variables do not count, no plugin
+// is loaded (plugins connect to X servers and start OpenCL), and hwloc's x86 component does not query each CPU.
 hwloc_topology_t load_topology(const char* file) {
   std::array<char, 32> no_plugins{"HWLOC_PLUGINS_PATH=/dev/null"}, no_x86{"HWLOC_COMPONENTS=-x86"};
   std::array<char*, 3> variables{no_plugins.data(), no_x86.data(), nullptr};
@@ -62,8 +62,8 @@ std::vector<CpuSet> sets_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return sets;
 }
 
-// The NUMA nodes of these CPUs. A node without CPUs, as the memory of a GPU or HBM, has in hwloc the CPUs of another
-// node or all, and a higher number than that.
+// The NUMA nodes of these CPUs. A node without CPUs, such as the memory of a GPU or HBM, has in hwloc the CPUs of
+// another node or of all, and a higher number than that node.
 std::map<std::uint32_t, CpuSet> nodes_of(hwloc_topology_t topology, const CpuSet& cpus) {
   std::map<std::uint32_t, CpuSet> nodes;
   for (hwloc_obj_t node = nullptr;
@@ -90,7 +90,7 @@ bool is_gpu(unsigned vendor, unsigned kind) {
   return kind == 0x0380 && (vendor == 0x1002 || vendor == 0x8086);  // AMD, Intel
 }
 
-// Those of a file: of this machine read_gpus knows more.
+// The GPUs in a file of lstopo. For this machine read_gpus() finds more.
 std::vector<Gpu> gpus_of_file(hwloc_topology_t topology) {
   const auto all = set_of(hwloc_topology_get_topology_cpuset(topology));
   std::vector<Gpu> gpus;
@@ -113,8 +113,8 @@ std::vector<Gpu> gpus_of_file(hwloc_topology_t topology) {
 
 bool is_openfabrics(hwloc_obj_t card) { return card->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS; }
 
-// For the network: of each GPU all cards that share the most with it, and none at another NUMA node. InfiniBand and
-// RoCE if there are any, as UCX names them: "mlx5_0:1".
+// The network cards near these GPUs: for each GPU all cards that are closest to it, and none at another NUMA node. Only
+// InfiniBand and RoCE if there are any, as UCX names them: "mlx5_0:1".
 std::string cards_near(hwloc_topology_t topology, const std::vector<Gpu>& gpus) {
   std::vector<hwloc_obj_t> cards;
   for (hwloc_obj_t card = nullptr; (card = hwloc_get_next_osdev(topology, card)) != nullptr;) {
@@ -160,7 +160,7 @@ class NearTask {
       place_ = {.rank = number("RANK"), .local_rank = number("LOCAL_RANK"), .local_size = number("LOCAL_WORLD_SIZE")};
     }
     if (!plan_ && !is_torchruns_ && plan_.error().code != ErrorCode::kMissing) warn(plan_.error().message);
-    // What torchrun itself got are the GPUs of all its workers.
+    // torchrun's own GPUs are those of all its workers.
     auto own = environment_;
     if (is_torchruns_ || !plan_ || !has_our_gpu_list(*plan_)) own.unset(kGroupVariable), own.unset(kGpuVariable);
     gpus_ = find_own_gpus(own, &place_);
@@ -194,14 +194,14 @@ class NearTask {
  private:
   bool has(char option) const { return options_.find(option) != std::string_view::npos; }
 
-  // By each task for itself, or by one for its whole step.
+  // Each task prints its own warning. `is_of_all`: rank 0 prints it for the step.
   void warn(std::string_view sentence, bool is_of_all = false) const {
     if (is_of_all && place_.rank != 0) return;
     const auto who = cat({"slurm-bootstrap near: rank ", std::to_string(place_.rank), ": warning: "});
     (void)std::fputs(cat({who, sentence, "\n"}).c_str(), stderr);
   }
 
-  // srun's plugin notes the option. Without it a list of CPUs or of NUMA nodes is the user's, and masks are Slurm's.
+  // The plugin in srun records the option. Without a record, lists of CPUs or NUMA nodes are the user's, masks Slurm's.
   std::string users_binding() const {
     if (!plan_ || plan_->facts.id.launcher != Launcher::kSlurm) return {};
     const auto noted = environment_.get(kCpuBindVariable).value_or("");
@@ -212,8 +212,8 @@ class NearTask {
     return is_users ? cat({"--cpu-bind=", type.substr(0, type.find(':'))}) : std::string();
   }
 
-  // What the kernel permits, where that is no more than the job has here: Slurm's cgroup, or a whole node. Else what
-  // this process has: others would be those of another job.
+  // The CPUs that the kernel permits, if they are no more than the job has here: Slurm's cgroup, or a whole node. Else
+  // the CPUs of this process: others would belong to another job.
   CpuSet cpus_of_step() const {
     CpuSet permitted;
     if (bind_to(set_of(hwloc_topology_get_topology_cpuset(topology_)))) permitted = cores_of(0);
@@ -221,8 +221,8 @@ class NearTask {
     return permitted.count() <= environment_.number("SLURM_CPUS_ON_NODE").value_or(0) ? permitted : before_;
   }
 
-  // Each GPU of the tasks has a place here, or of the node, where Slurm shows each task its own alone. So all tasks
-  // have the same request.
+  // The request has a place for each GPU of the tasks, or for each GPU of the node if Slurm shows a task only its own.
+  // So all tasks make the same request.
   NearCores choose() const {
     auto entries = gpus_.usable;
     const bool has_one_each = place_.local_size > 1 && (is_torchruns_ || !environment_.has(kGpuVariable));
@@ -240,7 +240,7 @@ class NearTask {
                         .is_exclusive = has('e')};
     if (is_torchruns_ || gpus_.own.empty()) request.needed = 1;
     request.each = std::max<std::size_t>(1, gpus_.own.size());
-    // Tasks that share a GPU are as many places.
+    // A GPU that tasks share has one place for each of them.
     const auto turns = entries.empty() ? 0 : (place_.local_size + entries.size() - 1) / entries.size();
     std::vector<std::size_t> own;
     for (std::size_t at = 0; at < turns * entries.size(); ++at) {
@@ -258,7 +258,7 @@ class NearTask {
     return choice;
   }
 
-  // Never STRICT, which would end programs when the memory is used up.
+  // Without HWLOC_MEMBIND_STRICT, which would end programs when the memory is used up.
   void prefer_memory_of(const CpuSet& cores) const {
     auto* const nodes = hwloc_bitmap_alloc();
     for (const auto& [number, cpus] : nodes_of(topology_, cores)) hwloc_bitmap_set(nodes, number);
@@ -267,7 +267,7 @@ class NearTask {
     }
   }
 
-  // A value of ours is replaced, and is in the record, so that a step inside knows it. A user's stays.
+  // Replaces our value, and updates the record, so that an inner step recognizes it. Keeps a user's value.
   bool replace(const char* name, const std::string& value, bool adds) const {
     const auto old = environment_.get(name);
     const auto now = process_environment();
@@ -279,7 +279,7 @@ class NearTask {
     return true;
   }
 
-  // Ours was planned from the cores before.
+  // Our OMP_NUM_THREADS was planned from the earlier cores.
   void set_threads(const CpuSet& cores) const {
     if (!plan_) return;
     auto facts = assumed_task(plan_->step, plan_->facts, 0);

@@ -1,4 +1,4 @@
-"""Processes beside this one, and their output within a limit of time."""
+"""Child processes, and their output within a time limit."""
 # SPDX-License-Identifier: Apache-2.0
 import os
 import select
@@ -9,8 +9,8 @@ SIGKILL = 9
 
 
 class Child:
-    """A program that is found in PATH; its standard error is a part of the output, or goes nowhere. It may wait in the kernel for
-    ever: this process goes on. It has a process group of its own, so that what it starts ends with it."""
+    """A program in PATH. Its standard error joins the output, or is dropped. It may wait in the kernel for ever; this process goes
+    on. It has a process group of its own, so that the processes that it starts end with it."""
 
     def __init__(self, words, joins_errors=False, most=65536, environment=None):
         self.pid, self.parts, self.left = 0, [], most
@@ -36,7 +36,7 @@ class Child:
         return b"".join(self.parts).decode("latin-1")
 
     def end(self, seconds=0):
-        """Its exit status. None where a signal ended it, or it has not ended in time: then it is killed."""
+        """Its exit status. None if a signal ended it, or if it has not ended in time: then it is killed."""
         if not self.pid:
             return None
         os.close(self.output)
@@ -57,8 +57,8 @@ class Child:
 
 
 def read_all(children, seconds):
-    """Reads from all until each has ended; False where one has not in time. The turn that begins after the deadline is the
-    last one, also where a child prints without a pause."""
+    """Reads from all until each has ended; False if one has not ended in time. The turn that begins after the deadline is the
+    last one, even if a child prints without a pause."""
     deadline = time.monotonic() + seconds
     reading = {child.output: child for child in children if child.pid and child.left}
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""Groups of ranks that are alike, and the ranks that are out of step, in sentences that claim no more than was seen."""
+"""Groups ranks that are alike, and describes ranks that are out of step, in sentences that claim no more than was seen."""
 # SPDX-License-Identifier: Apache-2.0
 from plain_text import counted
 from records import OWN_CODE
@@ -8,7 +8,7 @@ MUCH_WRITTEN = 10240  # KiB in a second
 AT_WORK = 20  # percent of a core, and more
 MAX_NAMES = 4
 MEETING_VALUES = ("MASTER_ADDR", "MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT")
-MAX_NOTES = 9  # with those on stacks
+MAX_NOTES = 9  # with the notes on stacks
 IDLE_PERCENT = 2  # of a core
 BUSY = 15  # on a node with more work than cores
 MOST_ARE_BUSY = 8  # the same where few ranks are idle
@@ -34,7 +34,7 @@ def far_apart(ranks):
     used = min(rank.cpu_percent for rank, percent in zip(ranks, cpu) if percent >= high)
     if awake > (MOSTLY_ASLEEP if is_idle_apart else used - GAP):
         return []
-    # Of two groups of one size, the one without the first rank.
+    # If both groups have the same size, takes the group without the first rank.
     is_high = highs < split if highs != split else cpu[0] < high
     return [rank for rank, percent in zip(ranks, cpu) if (percent >= high) == is_high]
 

@@ -1,4 +1,4 @@
-"""What the looks at all ranks show together: the phase of each rank, and where the ranks meet."""
+"""Judges the looks at all ranks together: the phase of each rank, and where the ranks meet."""
 # SPDX-License-Identifier: Apache-2.0
 from operator import attrgetter
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ BY_RANK, BY_SIZE = attrgetter("rank", "task"), attrgetter("size")
 
 
 class MeetingPoint:
-    """Where ranks meet: "MASTER_PORT 26571" of the rank that listens there. The sets have places of ranks."""
+    """Where ranks meet: "MASTER_PORT 26571" of the rank that listens there. The sets have positions in the list of ranks."""
 
     def __init__(self, name, port):
         self.name, self.port = name, port
@@ -30,7 +30,7 @@ class Judgement:
     """The findings, whose first one is the first line, and in `also` what else was seen."""
 
     def __init__(self, state, tasks):
-        """`tasks`: of the step."""
+        """`tasks`: how many the step has."""
         self.ranks, self.also = list(state.ranks), []
         make_numbers_unique(self.ranks, self.also)
         for rank in self.ranks:
@@ -49,7 +49,7 @@ def make_numbers_unique(ranks, also):
     ranks.sort(key=BY_RANK)
     if len({rank.rank for rank in ranks}) == len(ranks):
         return
-    also.append("several processes have the same rank, as those of several worlds; here they are counted in order of Slurm's "
+    also.append("several processes have the same rank, as in several worlds; here they are numbered in the order of Slurm's "
                 "tasks")
     ranks.sort(key=lambda one: one.task)
     for number, rank in enumerate(ranks):
@@ -57,7 +57,7 @@ def make_numbers_unique(ranks, also):
 
 
 def add_absent(state, tasks, ranks, also):
-    """The ranks of which no process is left, and those of nodes that did not answer."""
+    """Adds the ranks that have no process left, and the ranks of nodes that did not answer."""
     places = {}  # node and local rank of each task
     for node, tasks_of_node in {(rank.node, rank.node_tasks): None for rank in ranks}:
         numbers = (rank_in(word) for word in tasks_of_node.split(","))
@@ -133,7 +133,7 @@ def find_meeting_point(ranks):
 
 
 def linked_ranks(ranks, port):
-    """Places of ranks with a connection to another rank, of which both ends are seen. Connections at this port do not count."""
+    """Positions of ranks with a connection to another rank whose two ends are seen. Connections at this port do not count."""
     owners = {}  # of each end, the first rank
     for number in reversed(range(len(ranks))):
         owners.update(dict.fromkeys(ranks[number].links, number))

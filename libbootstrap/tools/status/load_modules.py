@@ -1,4 +1,4 @@
-"""Makes modules of the texts that CMake puts behind this one: `slurm-bootstrap` carries all of its Python."""
+"""Makes modules of the texts that CMake appends to this one: `slurm-bootstrap` carries all of its Python."""
 # SPDX-License-Identifier: Apache-2.0
 import os
 import sys
@@ -9,7 +9,7 @@ if sys.version_info < (3, 6):
 
 import _signal  # `signal` takes longer to import than Python to start
 
-# As in other commands, without a traceback; an ignored signal stays ignored.
+# Ctrl-C ends this command like others, without a traceback; an ignored signal stays ignored.
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 

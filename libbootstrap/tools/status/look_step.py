@@ -48,7 +48,7 @@ def cancel(step, sruns):
 
 
 def look_at_step(own_path, step, what="-", py_spy=""):
-    """`what`: "ras" asks NCCL's, too, and "where" reads environments alone. `py_spy`: its path; empty: no stacks."""
+    """`what`: "ras" asks NCCL's RAS, too, and "where" reads environments alone. `py_spy`: its path; empty: no stacks."""
     state, sruns, wanted = StepState(), [], []
     for part in step.parts:
         nodes = hosts_of(part.nodes)

@@ -17,7 +17,7 @@ MAX_TASKS = 1024  # of a node
 STACK_OF_THREAD = 512 << 10  # bytes
 LIST_LIMIT = 2  # seconds
 LOOK_LIMIT = 4.5  # seconds
-QUERY_LIMIT = 0.5  # seconds that nvidia-smi has at least after the look, beside which it runs; LOOK_LIMIT in all
+QUERY_LIMIT = 0.5  # seconds that nvidia-smi has at least after the look; it runs during the look, LOOK_LIMIT in all
 STACKS_LIMIT = 6  # seconds from the begin
 TOTAL_LIMIT = 7  # seconds, with NCCL's RAS; srun has 8 (look_step.py) and needs a part of them to start
 PLACE_VARIABLES = ("SLURM_JOB_ID", "SLURM_BOOTSTRAP_STEP", "MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT",
@@ -60,15 +60,15 @@ def parse_task_list(text, job, step, first_rank, node):
 
 
 def find_tasks(scontrol, job, step, first_rank, node):
-    """From Slurm's own record of the step. If that is empty, from the environments of the processes, since a rank that is
-    not found counts as ended."""
+    """Asks Slurm for its own record of the step. If that is empty, reads the environments of the processes, since a rank
+    that is not found counts as ended."""
     text, _ = output_of([scontrol, "listpids", f"{job}.{step}"], LIST_LIMIT, most=1 << 20)
     tasks = parse_task_list(text, job, step, first_rank, node)
     return tasks or fill_in_time(find_tasks_by_environment, [[]], LIST_LIMIT, job, step, node)[:MAX_TASKS]
 
 
 def look_at_task(ranks, launchers):
-    """`ranks`: those of the task, as far as they are known; at first one."""
+    """`ranks`: the task's ranks, as far as they are known; one at first."""
     task = copy_of(ranks[0], unread="")
     try:
         for is_last in (False, True):
@@ -92,7 +92,7 @@ def read_variables(found, tasks):
 
 
 def add_gpus(ranks, gpus, processes):
-    """By the lines of nvidia-smi. `gpus`: UUID, INDEX, PERCENT; `processes`: PID, UUID."""
+    """Adds what nvidia-smi prints. `gpus`: UUID, INDEX, PERCENT; `processes`: PID, UUID."""
     of_pid = {str(rank.pid): rank for rank in ranks}
     for pid, used in re.findall(r"^ *(\d+), *(\S+) *$", processes, re.M):
         for uuid, index, percent in re.findall(r"^ *(\S+), *(\d+), *(.*?) *$", gpus, re.M):

@@ -1,4 +1,4 @@
-"""What the texts of /proc show, and which processes of a task are its ranks: pure functions, for tests."""
+"""Parses files of /proc, and finds which processes of a task are its ranks: pure functions, for tests."""
 # SPDX-License-Identifier: Apache-2.0
 import re
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ def parse_environ(text):
 
 
 def framework_in(lines):
-    """By the files that the lines of /proc/PID/maps show; empty: none that is known."""
+    """The framework whose files are in the lines of /proc/PID/maps; empty: none that is known."""
     names = {line.rpartition("/")[2] for line in lines if "/" in line}
     return next((framework for framework, prefixes in FRAMEWORKS if any(name.startswith(prefixes) for name in names)), "")
 
@@ -89,7 +89,7 @@ def nccl_in(lines):
 
 
 def parse_tcp(lines, inodes):
-    """Of the lines of /proc/PID/net/tcp or tcp6, the sockets with these inodes: state, own port and remote port."""
+    """Finds the sockets with these inodes in the lines of /proc/PID/net/tcp or tcp6: state, own port and remote port."""
     sockets = {}
     for words in map(str.split, lines):
         if len(words) > 9 and words[9] in inodes:
@@ -111,8 +111,8 @@ def describe_wchan(wchan):
 
 
 class Launchers:
-    """Names of tools and launchers, of modules of Python that are launchers, and of shells, between blanks: those that the
-    plugin knows (core/program/program_names.cc)."""
+    """Names of tools and launchers, of modules of Python that are launchers, and of shells, separated by blanks: those that
+    the plugin knows (core/program/program_names.cc)."""
 
     def __init__(self, programs, modules, shells):
         self.programs, self.modules = set(programs.split()), set(modules.split())
@@ -121,7 +121,7 @@ class Launchers:
         self.others = re.compile(rf"({shells})(-[-.\d]*)?|(mpirun|mpiexec|orterun|dask|jupyter|torchrun)([-._].*)?(?<!\.py)")
 
     def have(self, process):
-        """By its name, and by its command line where a Python runs a launcher: python3 -u /usr/bin/torchrun."""
+        """Checks its name, and its command line if a Python runs a launcher: python3 -u /usr/bin/torchrun."""
         path, module = process.words[0] if process.words else process.name, ""
         if is_python(path.rpartition("/")[2]):
             path, module = python_target(process.words[1:])
@@ -136,7 +136,7 @@ def is_python(name):
 
 
 def python_target(words):
-    """The script that a Python runs and the module, of which one is empty, by its options (python(1))."""
+    """The script and the module that a Python runs, from its options (python(1)); one of them is empty."""
     words = iter(words)
     for word in words:
         if not word.startswith("-") or word == "-":
@@ -168,7 +168,7 @@ def find_ranks(processes, launchers):
     for top in tops or processes[:1]:
         members = [one for one in processes if one.top is top]
         programs = [one for one in members if not launchers.have(one)]
-        # Where no other runs below it, the main process is a shell or a launcher.
+        # If no program runs below it, the main process is a shell or a launcher.
         main = next((one for one in programs if one.framework), (programs or members[-1:])[0])
         ranks.append(SimpleNamespace(main=main, members=members, is_launcher=not programs, is_worker=bool(tops)))
     return ranks

@@ -14,7 +14,7 @@ def quoted(text, most=80):
 
 
 def printable(text):
-    """Unchanged where each character is printable ASCII: others may hold control sequences of a terminal."""
+    """Returns printable ASCII unchanged, and quotes any other text: it may hold control sequences of a terminal."""
     return text if text.isprintable() and len(text.encode()) == len(text) else quoted(text, 256)
 
 

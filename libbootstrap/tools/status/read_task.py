@@ -41,7 +41,7 @@ def read_proc(pid, name, limit=MAX_TEXT, offset=0):
 
 
 def read_lines(pid, name):
-    """One after the other: a list of maps can be megabytes, in the memory of the job."""
+    """Reads one line after the other: a list of maps can be megabytes, which count as memory of the job."""
     with suppress(OSError), open(f"/proc/{pid}/{name}", encoding="latin-1", newline="\n") as file:
         for line in itertools.islice(file, MAX_LINES):
             yield line.rstrip("\n")
@@ -63,7 +63,7 @@ def numbers_in(folder, limit):
 
 
 def link_target(path):
-    """Of a symbolic link; empty where there is none."""
+    """The target of a symbolic link; empty if there is none."""
     with suppress(OSError):
         return os.readlink(path)
     return ""
@@ -74,7 +74,7 @@ def of_each_thread(pid, name):
 
 
 def stays_in_disk_wait(pid, state):
-    """A process that writes a file is in this state for moments, and one on a dead file system for ever."""
+    """A process that writes a file is in this state for moments, a process on a dead file system for ever."""
     for _ in range(20):
         if state != "D":
             break
@@ -91,7 +91,7 @@ def read_process(pid, stat):
         variables = read_environ(pid)
         framework = framework_in(read_lines(pid, "maps"))
     return SimpleNamespace(pid=pid, parent=stat.parent, name=stat.name, words=words, framework=framework,
-                           # Of torchrun, mpirun and others; empty: none.
+                           # From torchrun, mpirun and others; empty: none.
                            rank=variables.get("RANK") or variables.get("OMPI_COMM_WORLD_RANK") or variables.get("PMIX_RANK", ""),
                            local_rank=variables.get("LOCAL_RANK") or variables.get("OMPI_COMM_WORLD_LOCAL_RANK", ""),
                            world_size=variables.get("WORLD_SIZE") or variables.get("OMPI_COMM_WORLD_SIZE", ""))
@@ -124,7 +124,7 @@ def read_sockets(processes):
 
 
 def ports_in(sockets, wanted):
-    """Remote ports of connections that have no answer yet, and own ports of others."""
+    """The remote ports of connections that have no answer yet; for all other states the own ports."""
     ports = {remote if state == SYN_SENT else own for state, own, remote in sockets if state == wanted}
     return sorted(ports)[:MAX_PORTS]
 
@@ -234,7 +234,7 @@ def add_activity(rank, before, after):
 
 
 def has_memory(rank):
-    """A process that waits for a disk may have locked its memory."""
+    """True if its memory can be read: a process that waits for a disk may have locked it."""
     return not (rank.state == "D" and rank.is_still) and rank.state not in ("Z", "X") and not rank.unread
 
 
@@ -273,7 +273,7 @@ def look_at_main_process(task):
 
 
 def look_at_all_processes(task, launchers):
-    """Looks twice. The task's ranks."""
+    """Looks twice, and returns the task's ranks."""
     tree = read_process_tree(task.pid)
     for process in tree:
         process.before = read_moment(process.pid)

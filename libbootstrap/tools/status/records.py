@@ -17,7 +17,7 @@ NOT_STARTED = "Slurm has not started its program yet"  # why a rank is not read
 OWN_CODE = "* "  # in front of a frame of the user's own code
 LINE = re.compile(r"status (rank|node) (\S*) (\S*) ([+.]) (.*)")
 
-# Each member has its value where nothing is known; a list has an example of its items.
+# Each member has the value that means "unknown"; a list has an example of its items.
 RANK = {
     "phase": "",  # "stopped"; Judgement decides
     "rank": 0,
@@ -76,8 +76,8 @@ def cleaned(value, default, most):
 
 
 def make_record(members, known):
-    """Any process of the user may write one: a value of another type does not count, and texts become printable and
-    short, but for the list of tasks."""
+    """Any process of the user may write a record: a value of a wrong type does not count, and texts become printable
+    and short. Only the list of tasks may be long."""
     return SimpleNamespace(**{name: cleaned(known.get(name), default, MAX_TASK_LIST if name == "node_tasks" else MAX_VALUE)
                               for name, default in members.items()})
 

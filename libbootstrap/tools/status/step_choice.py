@@ -1,4 +1,4 @@
-"""Which step is looked at, by what Slurm's own commands print about jobs and steps."""
+"""Chooses the step to look at, from what Slurm's own commands print about jobs and steps."""
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
@@ -20,7 +20,7 @@ StepPart = namedtuple("StepPart", "job component tasks first_rank nodes gpus")
 
 
 class StepLine(namedtuple("StepLine", "job step tasks nodes name srun")):
-    """One line of squeue or scontrol. Its job is as they write it: "12", of an array "12_3". `srun`: "host:4711", by scontrol."""
+    """One line of squeue or scontrol. `job` as they write it: "12", or "12_3" of an array. `srun`: "host:4711", from scontrol."""
 
     @property
     def id(self):
@@ -61,7 +61,7 @@ def find_program(name):
 
 
 def environment_for_slurm():
-    """Without variables of Slurm, PMIx and our own, which are of another step."""
+    """Without the variables of Slurm, PMIx and our own, which belong to another step."""
     dropped = ("SLURM", "PMI", "SQUEUE_", "SCONTROL_", "SCANCEL_")
     kept = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(dropped)}
     return {**kept, "SLURM_BOOTSTRAP": "off"}
@@ -128,7 +128,7 @@ def parse_step_argument(text):
 
 
 def refuse_job(jobs, wanted, user_id):
-    """Raises why this job cannot be looked at, if it cannot."""
+    """Raises Refusal if the user cannot look at this job."""
     if not jobs:
         raise NotRunning(f"Slurm knows no job {wanted}; it has ended, or the number is wrong; squeue --me lists your jobs")
     job = jobs[0]
@@ -150,7 +150,7 @@ def list_of(steps):
 
 
 def choose_step(steps, job, step):
-    """Among the user's steps of all jobs, or of one: the only one of several tasks, else the only one."""
+    """Chooses among the user's steps of all jobs, or of one: the only step of several tasks, else the only step."""
     whose = f"job {job} has" if job else "you have"
     if not steps:
         raise NotRunning(f"{whose} no running step" + ("" if job else "; squeue --me lists your jobs"))
@@ -166,7 +166,7 @@ def choose_step(steps, job, step):
 
 
 class ChosenStep:
-    """The chosen step in all components of its job. `lines`: of all components."""
+    """The chosen step in all components of its job. `lines`: the steps of all components."""
 
     def __init__(self, jobs, lines, step):
         self.step, self.parts, self.tasks = step, [], 0
@@ -186,12 +186,12 @@ def ask_job(job):
 
 
 def ask_steps(*jobs):
-    """With a step manager squeue has no steps of them (stepmgr)."""
+    """Asks scontrol, since squeue does not list the steps of a job with a step manager (stepmgr)."""
     return parse_steps("\n".join(ask_slurm("scontrol", "-o", "show", "step", job, gone="nvalid job id|not found") for job in jobs))
 
 
 def hosts_of(nodes):
-    """The nodes of a list of Slurm's."""
+    """The nodes in a node list of Slurm's."""
     return ask_slurm("scontrol", "show", "hostnames", nodes).split() if nodes else []
 
 

@@ -25,7 +25,7 @@ def parse_place(text):
 
 
 def refuse_other_cluster():
-    """In a container the Slurm may be another one than that of the job, which has jobs of the same numbers."""
+    """A container may reach another Slurm than the job's, which has jobs with the same numbers."""
     own = os.environ.get("SLURM_CLUSTER_NAME", "")
     found = re.search(r"^ClusterName\s*= (\S+)$", ask_slurm("scontrol", "show", "config"), re.M) if own else None
     if found and found.group(1) != own:
@@ -47,8 +47,8 @@ def choose_named(steps, job, name):
 
 
 def look_at(own_path, step, rank):
-    """The rank's record. All ranks have the same MASTER_ADDR, so one node is enough; and one node has the rank where Slurm
-    dealt the tasks in blocks, as it does by default. Else all nodes are asked."""
+    """The rank's record. Asks one node first: all ranks have the same MASTER_ADDR, and if Slurm placed the tasks in blocks,
+    its default, that node has the rank. Else asks all nodes."""
     if rank is not None and rank >= step.tasks:
         raise Refusal(f"step {step.name} has no rank {rank}; its ranks are 0 to {step.tasks - 1}")
     parts, part = step.parts, step.parts[0]
@@ -80,7 +80,7 @@ def values_of(step, rank):
 
 
 def reachable(node):
-    """By name where that resolves here, else by the address that Slurm has."""
+    """The node's name if it resolves here, else the address that Slurm has."""
     try:
         socket.getaddrinfo(node, None)
         return node

@@ -15,14 +15,14 @@ SLURMD_PORT = 6818
 AT_ONCE = 100  # questions
 ANSWER_LIMIT = 3  # seconds, of slurmd
 HOST_LIMIT = 1.5  # seconds, in which the kernel repeats a lost packet once
-OTHER_LIMIT = 0.2  # of hosts that have not answered before: whoever waits for them passes no signal on
+OTHER_LIMIT = 0.2  # for hosts that have not answered before: during the wait no signal is passed on
 ANSWERS = (0, errno.ECONNREFUSED)
 UNUSABLE = {"DOWN", "DRAIN", "ERROR", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED", "UNKNOWN"}
 MISSING = UNUSABLE - {"DRAIN"}  # a node that is drained runs on
 
 
 def ask_hosts(places, seconds):
-    """Connects to all of these at once. By node, the error of connect(2) or 0; a node that has not answered in time is left out.
+    """Connects to all places at once. By node, the error of connect(2) or 0; a node that has not answered in time is left out.
     `places`: family and address by node."""
     found, waiting, poll = {}, {}, select.poll()
     for node, (family, place) in places.items():
@@ -51,7 +51,7 @@ class Hosts:
         self.places, self.order, self.known, self.silent = places, list(places), set(), {}
 
     def look(self):
-        """At the next hundred. A host that never answered is behind a firewall."""
+        """Looks at the next hundred. A host that never answered counts as behind a firewall, not as silent."""
         asked, self.order = self.order[:AT_ONCE], self.order[AT_ONCE:] + self.order[:AT_ONCE]
         since, found = time.monotonic(), {}
         answering = self.known.difference(self.silent)
@@ -66,7 +66,7 @@ class Hosts:
 
 
 def look_at_job(number):
-    """The state of the job and its nodes, which a node that is DOWN has left."""
+    """The state of the job, and its nodes. A node that is DOWN has left the job."""
     for job in ask_job(number):
         if job.id == number:  # one task of an array has the number of the array
             return job.state, hosts_of(job.nodes)
@@ -74,14 +74,14 @@ def look_at_job(number):
 
 
 def steps_of(number):
-    """The user's steps that srun has started. Without an answer none: slurmctld says "not found" where there is none, too."""
+    """The user's steps that srun has started. Without an answer none: slurmctld says "not found" if there is none, too."""
     with suppress(Refusal):
         return [one for one in ask_steps(number) if one.step.isdigit()]
     return []
 
 
 def without_slurmd(fields):
-    """No step starts on these nodes, also before Slurm knows."""
+    """The nodes on which no slurmd answers, so that no step starts there, even before Slurm knows."""
     found, left = {}, list(places_of(fields).items())
     while left:
         places, left = dict(left[:AT_ONCE]), left[AT_ONCE:]

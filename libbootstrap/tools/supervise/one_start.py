@@ -13,15 +13,15 @@ from children import Child
 from step_choice import OWN_NAMES, Refusal, ask_slurm, environment_for_slurm, find_program
 
 END_OF_SRUN = 1  # seconds
-# A job with --no-kill that has lost the host of its script would stay RUNNING without it. A step on another node requeues
-# the job.
+# A job with --no-kill would stay RUNNING after it has lost the host of its script. So a step on another node requeues the
+# job.
 GUARD = """trap "" USR1 USR2
 while sleep 30; do
   case $("$0" -o show node "$2") in *" State=DOWN"*) "$0" requeue "$3" || "$1" "$3" ;; esac
 done"""
-# Options with which a second start would not be that of the first, or would not be right, and what to do instead.
+# Options with which a second start would differ from the first, or be wrong, and what to do instead.
 REFUSED = (
-    ("", "--pty", "a terminal is of one start; leave --pty out"),
+    ("", "--pty", "a terminal serves one start only; leave --pty out"),
     ("", ":", "the parts of a heterogeneous step are not started again; use one component"),
     ("", "--het-group", "the parts of a heterogeneous job are not started again; use a job of one component"),
     ("", "--async", "srun does not wait for the step; leave --async out"),
@@ -30,18 +30,18 @@ REFUSED = (
     ("-F", "--nodefile", "a lost node could not be replaced; leave the file out: the nodes of the first start are kept"),
     ("", "SLURM_HOSTFILE", "a lost node could not be replaced; unset it"))
 
-# `key` is the same for what fails again in the same way.
+# `key` is the same for failures of the same kind.
 Failure = namedtuple("Failure", "key text code since")
 
 
 class SrunLine:
-    """`own_count`: so many words are srun's name and its options."""
+    """`own_count`: how many words are srun's name and its options."""
 
     def __init__(self, words, own_count):
         self.own, self.program = words[:own_count], words[own_count:]
 
     def values(self, short, name):
-        """What the line has behind an option, in each of the ways of getopt(3)."""
+        """The values of an option on the line, in every form of getopt(3)."""
         found = []
         for word, after in zip(self.own[1:], self.own[2:] + [""]):
             if word == name or short and word == short:
@@ -74,7 +74,7 @@ class SrunLine:
         return self.values("-x", "--exclude")[-1:]
 
     def environment_option(self):
-        """BOOTSTRAP_RESTART_COUNT reaches the tasks, too, where the line does not export all variables."""
+        """Exports BOOTSTRAP_RESTART_COUNT, too, if the line does not export all variables."""
         said = (self.values("", "--export") or [os.environ.get("SLURM_EXPORT_ENV", "ALL")])[-1]
         if "ALL" in said.split(","):
             return []
@@ -93,7 +93,7 @@ class SrunLine:
 
 
 class Start:
-    """Of srun; what it runs is a step."""
+    """One start of srun, which runs one step."""
 
     def __init__(self, words, environment, is_first, mask):
         self.verdicts, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""`slurm-bootstrap supervise`: runs srun as it is, and starts it again without the nodes that a failure has cost."""
+"""`slurm-bootstrap supervise`: runs srun unchanged, and after a failure starts it again without the lost nodes."""
 # SPDX-License-Identifier: Apache-2.0
 import os
 import re
@@ -20,7 +20,7 @@ LOOK_FOR_STEP = 1
 AGAIN = 10
 PATIENCE = 30  # seconds without a step
 END_OF_STEP = 2
-SHORTEST = 10  # seconds: what fails before is a wrong program, which fails again
+SHORTEST = 10  # seconds: a program that fails earlier is wrong, and fails again
 PROGRESS = 60  # seconds that count as progress where no file shows it
 
 
@@ -81,7 +81,7 @@ class Supervisor:
         return max(min(since, default=float("inf")) + self.grace, self.not_before)
 
     def look(self):
-        """At what is not a signal: the step of srun, its hosts, the nodes that have left the job."""
+        """Looks at what no signal reports: the step of srun, its hosts, the nodes that have left the job."""
         now = time.monotonic()
         self.next_look = now + LOOK_FOR_STEP
         if self.run.step is None:
@@ -99,7 +99,7 @@ class Supervisor:
             return
         if now >= self.run.started + SHORTEST and not self.run.has_plugin and not self.has_told:
             self.has_told = True
-            say("the plugin does not watch this step, so a failed task is seen when srun ends; let srun end then: srun "
+            say("the plugin does not watch this step, so a failed task is noticed only when srun ends; make srun end: srun "
                 "--kill-on-bad-exit, or set the step up: srun --bootstrap=on")
         self.hosts.look()
         self.next_look = now + LOOK_AT_HOSTS
@@ -111,7 +111,7 @@ class Supervisor:
                     self.lost.update({node: "has left the job" for node in self.nodes if node not in nodes})
 
     def is_to_end(self):
-        """False where a node is silent and no spare node can take its place: then Slurm decides, as without us."""
+        """False if a node is silent and no spare node can take its place: then Slurm decides, as without us."""
         try:
             self.find_lost(True)
         except Refusal:  # it is asked again; meanwhile srun may end
@@ -126,8 +126,8 @@ class Supervisor:
         return bool(self.lost)
 
     def find_lost(self, has_failed):
-        """Fills `unusable` with the nodes on which no step starts, and `lost` with what is wrong with those of this step. Where
-        srun ends with 0, a node is lost that is DOWN: then 0 is that of the other nodes."""
+        """Fills `unusable` with the nodes on which no step starts, and `lost` with what is wrong with those of this step. If
+        srun ends with 0, only a DOWN node is lost: the 0 comes from the other nodes then."""
         self.state, self.job_nodes = look_at_job(self.job)
         if self.state != "RUNNING":
             return
@@ -146,7 +146,7 @@ class Supervisor:
             self.lost = {**{node: why for node, why in deaf.items() if node in self.nodes}, **self.lost}
 
     def choose_nodes(self):
-        """Those of the last start that are left, and spare ones; empty: there are too few."""
+        """The nodes of the last start that are left, and spare nodes; empty: there are too few."""
         excluded = [node for one in self.line.excluded() for node in hosts_of(one)]
         usable = [node for node in self.job_nodes if node not in self.unusable and node not in self.lost and node not in excluded]
         kept = [node for node in self.nodes if node in usable]
@@ -159,7 +159,7 @@ class Supervisor:
         return ", ".join(f"{node} {why}" for node, why in sorted(self.lost.items()))
 
     def failure_of_end(self):
-        """What failed; None: nothing did, and somebody has ended the step, or it has done its work."""
+        """What failed; None: the step has done its work, or somebody has ended it."""
         run = self.run
         if self.lost:
             since = min([*self.hosts.silent.values(), run.failure.since if run.failure else time.monotonic()])
@@ -189,7 +189,7 @@ class Supervisor:
         return ""
 
     def wait_for_end_of_step(self):
-        """Whether the step is still there. Slurm keeps it, and what it holds, until a lost node is DOWN."""
+        """Whether the step still exists. Slurm keeps it, and its resources, until a lost node is DOWN."""
         deadline = time.monotonic() + (0 if self.lost else END_OF_STEP)
         while self.run.step in [one.id for one in steps_of(self.job)]:
             if time.monotonic() >= deadline:
@@ -204,7 +204,7 @@ class Supervisor:
             return f"; {refusal}"
 
     def judge(self):
-        """After watch(): an exit status, or None where srun was started again."""
+        """Called after watch(). Returns an exit status, or None if srun was started again."""
         run = self.run
         run.end_guard()
         while run.status is not None and not run.is_ended_by_user:

@@ -62,7 +62,7 @@ def test_the_help_names_every_subcommand():
     (["run"], "run needs a program: slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help"),
     (["run", "--keep", "echo"], 'run has no option "--keep": slurm-bootstrap run PROGRAM [ARGUMENT...]; see slurm-bootstrap run --help'),
     (["near"], "near needs a program: slurm-bootstrap near PROGRAM [ARGUMENT...]; see slurm-bootstrap near --help"),
-    (["near", "--show", "echo"], "near --show and --topology print a table and start no program; leave one of them out"),
+    (["near", "--show", "echo"], "near --show and --topology print a table and start no program; remove the option or the program"),
     (["near", "--cards", "nccl", "echo"], "--cards: it sets cards for ucx alone; see slurm-bootstrap near --help"),
     (["explain", "--rank", "-1"], '--rank: "-1" is not a whole number from 0 to 1048575; see slurm-bootstrap explain --help'),
 ])  # fmt: skip

@@ -16,7 +16,7 @@ NOTHING = "threads 0, files 0, objects 0, handlers 0, children 0, signals 0, ala
 TOOK = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): exchange of 128 bytes: \S+ ms over (.+)$", re.MULTILINE)
 DEADLINE_MS = 2000
 TOO_LATE = "not all ranks joined the call before the deadline; PMI-1 does not report which, srun --mpi=pmix does"
-SPOILED = "and ranks may count differently since then; start a new step"
+SPOILED = "and ranks may count calls differently since then; start a new step"
 
 pmi1_cluster = module_cluster("pmi1", "--nodes", "4", "--cpus", "64")
 

@@ -202,7 +202,7 @@ def output_of(ranks=2, change=lambda row: row, **end):
     (output_of(digest=["aa", "bb"], difference=[1e-7, 1e-7]), ""),
     (output_of(difference=[0.1, 0.1]), "do not hold the same parameters in the end: they differ by 0.1"),
     (output_of(digest=["aa", "bb"]), "the checksums of these differ"),
-    (output_of(difference=[math.nan, 0]), "no finite numbers"),
+    (output_of(difference=[math.nan, 0]), "not finite numbers"),
     (output_of(change=lambda row: {**row, "rank": 0}), "8 of 16 lines"),
     (output_of(change=lambda row: {**row, "loss": 2.0}), "the loss did not fall: 2 in the first 4 steps, 2 in the last"),
 ])

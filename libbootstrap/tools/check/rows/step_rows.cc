@@ -75,7 +75,7 @@ CheckRow unset_row(const CheckFindings& step) {
   auto text = cat({"the plugin's task_init did not run on ", hosts_of(step, unset),
                    ", or reported there why it set nothing: these tasks have none of its variables"});
   return failed(std::move(text), std::move(unset),
-                "without such a report another Slurm plugin starts the program before; move its line in "
+                "without such a report another Slurm plugin starts the program first; move its line in "
                 "plugstack.conf behind that of spank_bootstrap.so");
 }
 
@@ -83,7 +83,7 @@ bool is_moved(const CheckReport& report) {
   return has(report.changed, "MASTER_ADDR") || has(report.changed, "MASTER_PORT");
 }
 
-// Ranks have to differ as their tasks do. Of all else a step may work with another value, if it is one for all tasks.
+// RANK must be the task's own. The step may work with other values of the rest, if all tasks have the same.
 CheckRow changed_row(const CheckFindings& step) {
   auto changed = step.where([](auto& report) { return !report.changed.empty(); });
   if (changed.empty()) return {};
