@@ -142,7 +142,7 @@ double train(Model& model, const Job& job, const Options& options) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / std::max(1, options.steps);
 }
 
-// What a rank ends with: its own, computed without the others.
+// The result of one rank, computed without the others.
 struct Outcome {
   float loss;
   std::uint64_t checksum;  // FNV-1a of the bytes of the parameters

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Start it with: srun -N2 --ntasks-per-node 2 --gres gpu:2 python3 train_checkpoint.py
 
-Trains a small model with PyTorch DDP and saves a checkpoint every N steps, and when it is to stop: after SIGTERM or
-SIGUSR1 all ranks stop behind the same step and end with 0. The next start goes on from the checkpoint.
+Trains a small model with PyTorch DDP, and saves a checkpoint every N steps and before it stops: after SIGTERM or
+SIGUSR1 all ranks stop after the same step and exit with 0. The next start continues from the checkpoint.
 train_checkpoint.sbatch runs it in a job that Slurm requeues before its time limit, train_supervised.sbatch also in one
 that loses a node. Needs PyTorch 1.13 or newer, and a folder that all nodes see.
 """
@@ -43,7 +43,7 @@ def files_of_all_starts(checkpoint):
 
 
 def save(state, checkpoint):
-    """In one piece, also when the job ends meanwhile."""
+    """Writes the file whole or not at all, even if the job ends meanwhile."""
     path = file_of_this_start(checkpoint)
     torch.save(state, path + ".new")
     os.replace(path + ".new", path)

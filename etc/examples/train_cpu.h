@@ -8,7 +8,7 @@
 
 #include "train.h"
 
-// A number in [-1, 1) for each (seed, index): splitmix64, so that sample i is the same whoever makes it.
+// A number in [-1, 1) for each (seed, index): splitmix64, so that sample i is the same on every rank.
 inline float uniform(int seed, std::uint64_t index) {
   std::uint64_t mixed = index + static_cast<std::uint64_t>(seed) * 0x9e3779b97f4a7c15U;
   mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -19,7 +19,7 @@ inline float uniform(int seed, std::uint64_t index) {
 
 inline float target_of(const float* x) { return std::sin(2.0F * x[0] + x[1]) + 0.5F * x[2] - 0.3F * x[3]; }
 
-// Samples first .. last - 1 of the endless row that `seed` makes.
+// Samples first .. last - 1 of the endless sequence of `seed`.
 inline Samples make_samples(int seed, std::int64_t first, std::int64_t last) {
   Samples samples;
   for (auto sample = first; sample < last; ++sample) {

@@ -3,8 +3,8 @@
 
 Trains a small Keras model with TensorFlow's MultiWorkerMirroredStrategy: one worker for each task.
 
-TF_CONFIG names all workers, and slurm-bootstrap sets it for those who ask for it. Keras 3, which TensorFlow has brought
-along since 2.16, cannot train under this strategy (keras-team/keras, issue 20585): there this program takes Keras 2,
+TF_CONFIG names all workers, and slurm-bootstrap sets it with this option of srun. Keras 3, which TensorFlow has brought
+along since 2.16, cannot train under this strategy (keras-team/keras, issue 20585): there this program uses Keras 2,
 from the package tf_keras. Exits with 1 when the loss did not fall or when the workers do not hold the same model in the
 end.
 """

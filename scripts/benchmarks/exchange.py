@@ -65,7 +65,7 @@ def count_messages(cluster, who, rounds):
 
 
 def measure_messages(cluster, _):
-    """From the difference of two lengths, without the messages of a process at its start and end."""
+    """Subtracts a short process from a long one, which leaves out the messages at the start and end."""
     group = Group("Messages of a rank to its PMIx server")
     few, many = 5, 25
     ours, bare = ((count_messages(cluster, who, many) - count_messages(cluster, who, few)) / (many - few) for who in ("ours", "bare"))

@@ -87,7 +87,7 @@ class HookClock:
         return took, missing
 
     def results(self):
-        """By way and hook. Slurm writes the times of a step when it has ended, which may be after srun's end."""
+        """The times by way and hook. Slurm writes the times of a step when it has ended, which may be after srun's end."""
         deadline = time.monotonic() + 10
         while True:
             took, missing = self.read()

@@ -54,7 +54,7 @@ class Row:
     why_not: str = ""  # measured in the same run; shown when the goal is not met
 
     def beside_peer(self, operation):
-        """Of two that ran in turn: the median over the pairs, so that the load of the machine is in both."""
+        """For two that ran in turn, the median over the pairs: the load of the machine is in both."""
         if self.peer is None:
             return None
         if len(self.ours) == len(self.peer) > 1:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The exports and needs of the shared objects: any process can load them. Takes a build folder. Objects that must not pass are in
+"""Checks exports and needs of the shared objects: any process can load them. Takes a build folder. Objects that must not pass are in
 tests/integration/scripts/test_check_binaries.py."""
 
 import os
@@ -61,7 +61,7 @@ def check_object(path, expected, is_bound_at_start=True):
 
 
 def check_loader_names(path):
-    """Of the object and all that it needs, by the loader's own search."""
+    """Checks the object and all that it needs, as the loader finds them."""
     for name in [path, *re.findall(r"^\s(?:\S+ => )?(/\S+) \(", run("ldd", path), flags=re.M)]:
         if NEVER & set(exports(name)):
             yield f"{name} exports init or fini, which Slurm's loader calls"
@@ -160,7 +160,7 @@ def main(build):
     library_names = names_in_map(TOP / "libbootstrap/exports.map")
     of_plugin = [f"{plugin}: {problem}" for problem in check_plugin(plugin, plugin_names)]
     of_library = [f"{library}: {problem}" for problem in check_library(library, library_names)]
-    # So no name of NCCL's: the library replaces no function of another library.
+    # The map has no name of NCCL's either: the library replaces no function of another library.
     header = (TOP / "libbootstrap/include/bootstrap/bootstrap.h").read_text(encoding="utf-8")
     if library_names != set(re.findall(r"BOOTSTRAP_API [\w *]+?\b(bootstrap_\w+)\(", header)):
         of_library.append("libbootstrap/exports.map names other functions than bootstrap.h")

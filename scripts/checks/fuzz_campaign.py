@@ -36,7 +36,7 @@ class Outcome:
 
 
 def fuzz(target, seconds, longest):
-    """One target for so long with inputs of `longest` bytes at most; new inputs go to found/NAME, one that makes it fail beside that."""
+    """One target for so long with inputs of `longest` bytes at most; new inputs go to found/NAME, a failing input beside that."""
     name = target.name.removesuffix("_fuzz")
     found = target.parent / "found" / name
     found.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def fuzz(target, seconds, longest):
 
 
 def fuzz_both_lengths(target, seconds):
-    """With short inputs and then with long ones; the two as one outcome."""
+    """Fuzzes with short inputs, then with long ones; returns both as one outcome."""
     short = fuzz(target, max(1, round(seconds * SHARE_OF_SHORT)), SHORT)
     if short.status != 0 or short.runs == 0:
         return short

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a build into an empty folder and uses it as a stranger would: files in place, nothing switched on by itself,
+# Installs a build into an empty folder and uses it as a user would: files in place, nothing switched on by itself,
 # pkg-config and CMake packages that work, man pages without a warning. Takes a build folder.
 set -euo pipefail
 
@@ -16,7 +16,7 @@ prefix=$work/usr
 
 cmake --install "$build" --prefix "$prefix" >"$work/log" 2>&1 || { cat "$work/log" && fail "installing $build failed"; }
 
-# The library folder is lib, lib64 or lib/TRIPLET, as GNUInstallDirs sees fit.
+# The library folder is lib, lib64 or lib/TRIPLET, as GNUInstallDirs chooses.
 mapfile -t examples < <(cd "$here/../../etc/examples" && printf 'share/doc/*/examples/%s\n' *.{py,sbatch} */*)
 for path in 'lib*/slurm/spank_bootstrap.so' 'lib*/libbootstrap.so.0' 'lib*/pkgconfig/bootstrap.pc' 'bin/slurm-bootstrap' \
   'lib*/cmake/slurm-bootstrap/slurm-bootstrap-config.cmake' 'include/bootstrap/bootstrap.h' 'share/slurm-bootstrap/*bootstrap.conf' \
@@ -39,7 +39,7 @@ from checks.pages import TOP, read_page
 folder, blocks = pathlib.Path(sys.argv[1]), read_page(TOP / "etc/man/bootstrap.3").blocks
 program, _, *calls = (block.text for block in blocks if block.kind == "c")
 (folder / "ranks.c").write_text(program)
-# What the calls of other libraries need of them.
+# Declarations that the calls of other libraries need.
 names = "typedef struct ncclComm* ncclComm_t; typedef enum { UCC_OK, UCC_ERR_NO_MESSAGE, UCC_ERR_INVALID_PARAM } ucc_status_t;\n" \
         "typedef struct { int version; } nvshmemx_uniqueid_t, nvshmemx_init_attr_t; enum { NVSHMEMX_INIT_WITH_UNIQUEID };\n" \
         "#define NVSHMEMX_UNIQUEID_INITIALIZER {1}\n#define NVSHMEMX_INIT_ATTR_INITIALIZER {1}\n" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The checks of another Slurm: builds for it, runs the integration tests on clusters of it, and keeps its column of the
-# table of versions. It is that of another Debian (debian/root.sh), or one that is installed below a prefix.
+# table of versions. The other Slurm is another Debian's (debian/root.sh), or is installed below a prefix.
 set -euo pipefail
 
 # shellcheck disable=SC2034 # message.sh reads it
@@ -73,7 +73,7 @@ run_tests() {
   rm -f "$results/integration.xml"
   there /usr/bin/python3 -m pytest -p no:cacheprovider -q --junit-xml=build/integration.xml "$@" \
     "${files[@]/#/tests/integration/}" || status=$?
-  # A table of versions is of a run of all tests to the end: 0, or 1 where tests failed.
+  # The table of versions needs a run of all tests to the end: status 0, or 1 if tests failed.
   if (($# == 0 && status <= 1)); then
     there scripts/test_report/report.py versions "$part" build/integration.xml
     mkdir -p build/report

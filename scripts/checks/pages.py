@@ -63,7 +63,7 @@ def plain(text):
 
 
 def anchor_of(heading, taken):
-    """As GitHub makes it."""
+    """The anchor that GitHub makes of a heading."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
     slug = re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
     number = 0
@@ -191,6 +191,6 @@ def read_page(path):
 
 
 def all_pages():
-    """Those that users, administrators and developers read."""
+    """The pages that users, administrators and developers read."""
     names = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "MAINTAINERS.md", "CODE_OF_CONDUCT.md"]
     return [TOP / name for name in names] + sorted(TOP.glob("etc/doc/*.md")) + sorted(TOP.glob("etc/man/*.[1-8]"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the integration tests in several pytest at once, which share the files of tests: most tests wait most of their time.
+"""Runs the integration tests in several pytest processes, which share the test files: most tests wait most of their time.
 
 run_tests.py RESULTS.xml [PYTEST ARGUMENTS]   shows what they print, then the slowest tests, the failures, and the sum of the
                                               results; exit status 1 where a test failed
@@ -24,7 +24,7 @@ from local_cluster import REPOSITORY, SCRIPT, STATE_ROOT  # noqa: E402
 from test_report.report import counts  # noqa: E402
 
 AT_ONCE = min(len(os.sched_getaffinity(0)) + 3, 5)
-# Each line of its progress is about a file. It ends with us, also where we are killed, and takes its clusters down.
+# Each line of progress is about a file. pytest ends with this script, even if that is killed, and takes its clusters down.
 PYTEST = ["setpriv", "--pdeathsig", "TERM", "--", "/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", "--no-header",
           "-o", "console_output_style=classic"]  # fmt: skip
 INTERRUPTED = 2  # exit status of pytest
@@ -34,7 +34,7 @@ STARTED_BY = re.compile(r"(?:t|bench-|scale-)(\d+)(?:-.*)?")
 
 
 def remove_left_clusters():
-    """Those of runs that were killed before they could take them down."""
+    """Removes the clusters of runs that were killed before they could take them down."""
     for folder in STATE_ROOT.glob("*"):
         owner = STARTED_BY.fullmatch(folder.name)
         if owner and not Path(f"/proc/{owner[1]}").exists():

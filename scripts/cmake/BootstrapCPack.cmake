@@ -71,9 +71,9 @@ file(WRITE ${_control}/shlibs "libbootstrap 0 libbootstrap0 (>= ${PROJECT_VERSIO
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${_control}/triggers ${_control}/shlibs)
 set(CPACK_RPM_LIBRARY_POST_INSTALL_SCRIPT_FILE ${PROJECT_SOURCE_DIR}/etc/packages/find-library.sh)
 set(CPACK_RPM_LIBRARY_POST_UNINSTALL_SCRIPT_FILE ${PROJECT_SOURCE_DIR}/etc/packages/find-library.sh)
-# What exchanges are carried by. Not more than suggested: Slurm's own packages have another libpmi, and sites another PMIx.
+# The libraries that carry exchanges. Only suggested: Slurm's own packages have another libpmi, and sites another PMIx.
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "libpmi0 | slurm-smd-libpmi0, libpmix2")
-# slurm-bootstrap status: all else of the command works without it.
+# For slurm-bootstrap status, where and supervise, which are Python.
 set(CPACK_DEBIAN_COMMAND_PACKAGE_RECOMMENDS python3)
 set(CPACK_RPM_COMMAND_PACKAGE_SUGGESTS python3)
 # The version names the Slurm: 1.1.0-1+slurm22.05, or as RPM 1.1.0-1.slurm22.05.

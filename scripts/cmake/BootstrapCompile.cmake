@@ -7,9 +7,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
-# A static library is compiled without waiting for those that its users link, too.
+# A static library is compiled without waiting for the libraries that it needs.
 set(CMAKE_OPTIMIZE_DEPENDENCIES ON)
-# Eight files that are compiled as one take half the time.
+# Eight files take half the time if they are compiled as one.
 if(NOT DEFINED CMAKE_UNITY_BUILD)
   set(CMAKE_UNITY_BUILD ON)
   set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
@@ -44,7 +44,7 @@ endif()
 
 find_program(BOOTSTRAP_CCACHE ccache)
 if(BOOTSTRAP_CCACHE)
-  # What is compiled alike in several build folders, as for packages, is compiled once; its debug information names one.
+  # What several build folders compile alike, as for packages, is compiled once; its debug information names one of them.
   set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${BOOTSTRAP_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
 endif()

@@ -1,10 +1,10 @@
-# Where the umask lets a group write to what is built: the plugin neither starts nor preloads such a file.
+# Only the owner may write to a built file, whatever the umask: else the plugin neither starts nor preloads it.
 function(_bootstrap_own target)
   add_custom_command(TARGET ${target} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${target}> VERBATIM)
 endfunction()
 
-# Before 2.34 glibc has these names in libpthread and libdl. Linked to a file that has them without versions, and calls itself
-# by the name of the loader, a shared object runs with any glibc, and needs no other file (libbootstrap/probe/old_glibc.cc).
+# Before 2.34 glibc has these names in libpthread and libdl. A shared object that is linked to a file with these names, without
+# versions and with the loader's SONAME, runs with any glibc and needs no other file (libbootstrap/probe/old_glibc.cc).
 include(CheckFunctionExists)
 check_function_exists(closefrom BOOTSTRAP_GLIBC_2_34)
 if(NOT BOOTSTRAP_GLIBC_2_34)
@@ -27,7 +27,7 @@ if(NOT BOOTSTRAP_GLIBC_2_34)
 endif()
 
 # How the two shared objects are linked so that any process can load them: nothing needed but libc, nothing exported
-# but the names in the version script, nothing of theirs replaced by names of the host program.
+# but the names in the version script, and none of their functions replaced by names of the host program.
 function(bootstrap_harden_shared_object target version_script)
   target_link_options(${target} PRIVATE
     -Wl,--version-script=${version_script}
@@ -47,7 +47,7 @@ function(bootstrap_harden_shared_object target version_script)
   _bootstrap_own(${target})
 endfunction()
 
-# The same for a program that is started in every step, in whatever environment the user has: no library but libc.
+# The same for a program that is started in every step, in any environment of a user: no library but libc.
 function(bootstrap_harden_program target)
   target_link_options(${target} PRIVATE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--as-needed -Wl,--gc-sections)
   if(NOT BOOTSTRAP_SANITIZE)

@@ -1,5 +1,5 @@
-"""Makes the names without a version that a shared object needs weak: one that is not there is an error when it is called, and
-does not end a program that never calls it (LD_BIND_NOW). Linkers know this for single files only. Takes an ELF file of 64 bits."""
+"""Makes weak the names without a version that a shared object needs: a missing name is an error when it is called, and does not
+end a program that never calls it (LD_BIND_NOW). Linkers do this for single files only. Takes an ELF file of 64 bits."""
 
 # SPDX-License-Identifier: Apache-2.0
 

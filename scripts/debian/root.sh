@@ -27,7 +27,7 @@ Usage: scripts/debian/root.sh RELEASE COMMAND
 
 RELEASE is 13, whose Slurm is 24.11, or 14, the coming one, whose Slurm was 26.05 in November 2026.
 
-  make            make the root folder, or install in it what it has not: 2 GB, some minutes, once
+  make            make the root folder, or install what is missing in it: 2 GB, some minutes, once
   run COMMAND...  run a command in it as root, in the checkout (there: /srv/slurm-bootstrap); its build folders are in
                   build/debianRELEASE of the checkout. Its mounts, processes and clusters are gone when it ends.
   path            print the path of the root folder, which you may delete; exit 1 if there is none
@@ -68,7 +68,7 @@ run_in() {
   ! in_foreground || terminal=yes
   hierarchies=("$(device_hierarchy v1)" "$(device_hierarchy v2)")
   remove_stale_cgroups "${hierarchies[@]}"
-  # Process ids in there are small and not the machine's, so that clusters named after them would meet others' cgroups.
+  # Process ids in there are small and not the machine's, so clusters named after them would share cgroups with others.
   cluster_name=$name-$$
   trap remove_cgroups EXIT
   for hierarchy in "${hierarchies[@]}"; do
@@ -78,8 +78,8 @@ run_in() {
     "$here/enter.sh" "$folder" "$repository" "$name" "${hierarchies[*]}" "$cgroup_prefix$cluster_name" "$terminal" "$@" {root_lock}<&-
 }
 
-# The packages of scripts/setup, for which the names of proxies are passed on. The lists of a coming release are signed for a
-# week only, and mirrors lag. Debian's PyTorch is built without libuv, for which its torchrun asks, whatever USE_LIBUV is.
+# Runs scripts/setup, and passes the proxies on to it. The lists of a coming release are signed for a week only, and mirrors
+# lag. Debian's PyTorch is built without libuv, but its torchrun asks for libuv, whatever USE_LIBUV is.
 install_packages() {
   printf 'Acquire::Check-Valid-Until "false";\n' >"$1/etc/apt/apt.conf.d/90slurm-bootstrap"
   run_in "$1" env ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} scripts/setup --no-clang

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Process 1 of scripts/gpu-check on a machine without Slurm: makes a view of the machine's files that has Slurm's packages, too,
-# turns to it, and runs the tests there. Run in new mount and PID namespaces: enter.sh PACKED CHECKOUT FOLDER PYTEST-ARGUMENTS...
+# changes the root to it, and runs the tests there. Run in new mount and PID namespaces: enter.sh PACKED CHECKOUT FOLDER PYTEST-ARGUMENTS...
 # All of it is mounted at FOLDER, and the kernel removes it with this process.
 set -euo pipefail
 
@@ -33,7 +33,7 @@ done
 # This PMIx loads each plugin that it finds in its folder: those of another PMIx of the machine must not be among them.
 for folder in "$over"/usr/lib/*/pmix2; do
   python3 -c 'import os, sys; os.setxattr(sys.argv[1], "trusted.overlay.opaque", b"y")' "$folder"
-  # By this name, which Debian's package for developers has, Slurm opens it.
+  # Slurm opens it by this name, which Debian has in its package for developers.
   ln -s libpmix.so.2 "$folder/lib/libpmix.so"
   ln -s pmix2/lib/libpmix.so "${folder%/*}/libpmix.so"
 done

@@ -17,7 +17,7 @@ INSIDE = "/run/slurm-bootstrap-tree"  # the repository, as every host of a clust
 
 
 def slurm_prefix():
-    """Of the Slurm that a cluster starts by default, the one in PATH; None where there is none."""
+    """The prefix of the Slurm that a cluster starts by default, the one in PATH; None if there is none."""
     slurmctld = shutil.which("slurmctld")
     return Path(slurmctld).parent.resolve().parent if slurmctld else None
 
@@ -35,7 +35,7 @@ class ClusterError(RuntimeError):
 
 @dataclass
 class LocalCluster:
-    """One cluster; `up` starts it, `down` removes everything of it in whatever state it is."""
+    """One cluster; `up` starts it, `down` removes everything of it, in any state."""
 
     name: str
     prefix: list = field(default_factory=list)  # words before `scripts/cluster`, such as those that enter a namespace
@@ -68,7 +68,7 @@ class LocalCluster:
             raise ClusterError(f"cluster down --name {self.name}: {done.stderr.strip()}")
 
     def command(self, arguments, user="alice", node="head", env=None):
-        """The command line that runs `arguments` in the cluster, for those who start it themselves."""
+        """The command line that runs `arguments` in the cluster, for callers that start it themselves."""
         line = [str(SCRIPT), "exec", "--name", self.name, "--user", user, "--node", node]
         for name, value in (env or {}).items():
             line += ["--env", f"{name}={value}"]
@@ -122,7 +122,7 @@ def running(name, *options):
 
 
 def stop(process):
-    """Ends a started command: politely, so that `cluster exec` passes it on and srun cancels its step, then by force."""
+    """Ends a started command by SIGTERM, which `cluster exec` passes on so that srun cancels its step, then by SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         process.send_signal(number)
         try:

@@ -7,7 +7,7 @@
 # clusters, one cluster's cleanup cannot meet another's start.
 readonly cgroup_prefix=slurm-bootstrap-
 
-# The first mount point of type $1 whose options of the file system have the word $2; empty where the machine has none.
+# The first mount point of type $1 whose file system options have the word $2; empty if the machine has none.
 cgroup_mount() {
   awk -v type="$1" -v word="$2" '{ for (i = 7; i < NF && $i != "-"; i++); }
     $(i + 1) == type && ("," $NF ",") ~ ("," word ",") { print $5; exit }' /proc/self/mountinfo
@@ -96,8 +96,8 @@ enter_cgroup() {
   echo 0 >"$device_cgroup/$1/cgroup.procs"
 }
 
-# Version 1. What Slurm takes for the devices hierarchy is a folder of ours in which the machine's cgroup of this host
-# stands: Slurm names its cgroups after the node, or not even that without --enable-multiple-slurmd, so two clusters would
+# Version 1. The devices hierarchy that Slurm sees is a folder of ours, in which the machine's cgroup of this host is
+# mounted: Slurm names its cgroups after the node, or not even that without --enable-multiple-slurmd, so two clusters would
 # share them. `release_agent`, which exists in true roots only, is the file by which Slurm's cgroup/v1 recognises a hierarchy.
 show_hierarchy_1() {
   local real=$1 folder=/sys/fs/cgroup/devices file name
@@ -132,7 +132,7 @@ show_process_1() {
   done
 }
 
-# Of the selected cluster, whatever its version was.
+# Removes the cgroups of the selected cluster, whatever their version was.
 remove_cgroups() {
   local version mount folder attempt
   for version in v1 v2; do

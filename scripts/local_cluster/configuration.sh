@@ -20,13 +20,13 @@ node_names() {
   seq -f 'node%03g' 1 "$node_count"
 }
 
-# What a host calls itself. Where no name service knows the nodes, that is not the name of its node either.
+# The host's own name. If no name service knows the nodes, it differs from the name of the node.
 host_name() {
   [[ ${names:?} == hosts ]] && printf '%s' "$1" || printf '%s' "${1/node/host}"
 }
 
 # Neighbouring nodes with equally many GPUs, one line each: their names as a host list, and how many GPUs. A node that
-# has its address in slurm.conf is not with others.
+# has its address in slurm.conf has a line of its own.
 gpu_groups() {
   local counts node first=1
   read -ra counts <<<"$gpu_counts"
@@ -117,7 +117,7 @@ write_gres_conf() {
 }
 
 # Without it a fence without data is no barrier between nodes (etc/doc/pmix-facts.md). Open MPI ends MPI_Init by such a
-# fence, and crashes in the rank that a message reaches before it is there.
+# fence, and a rank crashes if a message reaches it while it is still in MPI_Init.
 write_mpi_conf() {
   printf 'PMIxCollFence=ring\n' >"$cluster_state/etc/mpi.conf"
 }

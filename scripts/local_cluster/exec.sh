@@ -4,7 +4,7 @@
 
 readonly clean_path=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 
-# PATH of all hosts, daemons and users alike: what runs below another prefix is that Slurm's, whoever starts it.
+# PATH of all hosts, for daemons and users alike: with another prefix all of them run the commands of that Slurm.
 path_of_hosts() {
   local prefix
   read -r prefix <"$cluster_state/slurm-prefix"
@@ -12,8 +12,8 @@ path_of_hosts() {
   printf '%s' "$clean_path"
 }
 
-# Sets enter to the command prefix that is on host $1 of the cluster, with more options of nsenter after it. The root
-# comes from the host's own process, so that hosts with another root folder work alike.
+# Sets `enter` to the words that run a command on host $1 of the cluster; what follows are more options of nsenter. The
+# root comes from the host's own process, so that hosts with another root folder work alike.
 host_prefix() {
   local pid
   pid=$(host_pid "$1")

@@ -28,8 +28,8 @@ join_network() {
   address=$(head_address)
   [[ $host == head ]] || address=$(node_address $((10#${host#node})))
   ((ip == 4)) || nodad=' nodad' # the address is usable at once
-  # By its file: a bare process id is one of our own namespace for iproute2 up to Debian 12, and one of /proc, which is
-  # still the machine's, from 6.15 on.
+  # Names the namespace by its file: iproute2 up to Debian 12 takes a bare process id for one of our own namespace, and
+  # from 6.15 on for one of /proc, which is still the machine's.
   ip link add eth0 type veth peer name "$host" netns "/proc/$init_pid/ns/net"
   nsenter --target "$init_pid" --net -- ip link set "$host" master fabric up
   ip -batch - <<TEXT
@@ -69,8 +69,8 @@ make_devices() {
   done
 }
 
-# Who looks in the places of the machine finds this Slurm, too: a step of `srun --export=NIL`, which has no PATH, the login
-# shell of `sbatch --export=NONE`, and a program that opens libpmi.
+# Programs that look in the machine's usual places find this Slurm, too: a step of `srun --export=NIL`, which has no PATH, the
+# login shell of `sbatch --export=NONE`, and a program that opens libpmi.
 cover_other_slurm() {
   local prefix=$1 name other
   [[ $prefix != /usr ]] || return 0
@@ -94,7 +94,7 @@ show_slurm() {
     mkdir -p "$place"
     show_folder "$prefix" "$place"
   fi
-  # Where its commands look that lose SLURM_CONF.
+  # Its commands look here if they have lost SLURM_CONF.
   [[ ! -d $place/etc ]] || mount --bind "$cluster_state/etc" "$place/etc"
   cover_other_slurm "$prefix"
 }
@@ -111,7 +111,7 @@ make_mounts() {
   [[ -z $real_cgroup ]] || mount --bind "$device_cgroup/$host" "$real_cgroup"
   mkdir -p "$stage"/run/slurm-bootstrap{-tree,-plugin,"/$cluster_name"}
   show_folder "${repository:?}" "$stage/run/slurm-bootstrap-tree"
-  # It may be a mount of its own (debian/root.sh), which comes not with what is around it.
+  # build/ may be a mount of its own (debian/root.sh), which the bind mount of the repository does not include.
   [[ ! -d $repository/build ]] || show_folder "$repository/build" "$stage/run/slurm-bootstrap-tree/build"
   [[ -z ${plugin_folder:-} ]] || show_folder "$plugin_folder" "$stage/run/slurm-bootstrap-plugin"
   mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$stage/tmp"
@@ -145,7 +145,7 @@ cover_folders() {
   mount --rbind "$1/run" /run
 }
 
-# Who finds no controller tries again only after seconds: slurmd, and from Slurm 23.11 on after ten also `sinfo`.
+# Without a controller slurmd tries again only after seconds, and from Slurm 23.11 on also `sinfo`, after ten.
 wait_for_controller() {
   local deadline=$((SECONDS + 10))
   until (: </dev/tcp/head/6817) 2>/dev/null || ((SECONDS > deadline)); do

@@ -40,8 +40,8 @@ start_hosts() {
 main() {
   local word never
   start_hosts
-  # `up` writes one word when the cluster answers. When it dies before that, even by SIGKILL, the pipe ends, and so do
-  # we, and the kernel ends everything else.
+  # `up` writes one word when the cluster answers. If `up` dies before that, even by SIGKILL, the pipe ends, so this
+  # process ends, and the kernel ends everything else.
   read -r word || exit 1
   [[ $word == ready ]] || exit 1
   # From here on only orphans are reaped, which bash does while it waits for a line that never comes.

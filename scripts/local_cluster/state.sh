@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Where a cluster keeps its state, who holds it, and how everything of it is removed again.
 #
-# A cluster is one process tree below an init process with a PID namespace of its own. Whoever holds the lock on
-# the state folder is that init (or an `up` still at work), so a process id read from the folder is only believed
-# while a process has the lock: a stale file cannot make it kill an unrelated process.
+# A cluster is one process tree below an init process with a PID namespace of its own. That init (or an `up` still at
+# work) holds the lock on the state folder. A process id from the folder is used only while a process has the lock, so
+# that a stale file cannot end an unrelated process.
 
 # shellcheck source=scripts/local_cluster/cgroup.sh
 source "${repository:?}/scripts/local_cluster/cgroup.sh"
@@ -18,8 +18,8 @@ select_cluster() {
   cluster_state=$state_root/$1
 }
 
-# Locks the state folder, waiting at most $1 seconds, and leaves the descriptor in state_lock. Fails when somebody
-# else holds it or the folder is gone (also when it was removed while we waited).
+# Locks the state folder, waiting at most $1 seconds, and leaves the descriptor in state_lock. Fails when another
+# process holds the lock or the folder is gone (also when it was removed during the wait).
 lock_state() {
   [[ -d $cluster_state ]] || return 1
   { exec {state_lock}<"$cluster_state"; } 2>/dev/null || return 1

@@ -116,7 +116,7 @@ check_plugin_release() {
     fail "looked at the plugin $plugin, which is for Slurm $mark and not for $slurm_version in $slurm_prefix; build one with SLURM_ROOT=$slurm_prefix cmake --preset release -B build/slurm-$release, and name it with --plugin"
 }
 
-# Where a build has its library: --bootstrap-preload takes the installed one without the argument.
+# Names the library of the build: without the argument --bootstrap-preload uses the installed one.
 add_preload_library() {
   local library=${plugin%/spank_plugin/*}/libbootstrap/libbootstrap.so.0
   [[ $plugin_arguments == *preload_library=* || ! -e $library ]] ||
@@ -151,7 +151,7 @@ check_machine() {
   ((${#missing[@]} == 0)) || fail "looked for ${missing[*]}, not installed here; run scripts/setup"
 }
 
-# A character device number without a driver, so that the device nodes open nothing: ENXIO for whom is allowed.
+# Chooses a character device number without a driver: a process that may open the device node gets ENXIO.
 # The ranges for local use of the kernel's devices.txt; a driver may have taken one at run time.
 choose_device_major() {
   local major
@@ -191,7 +191,7 @@ give_up() {
   tear_down
 }
 
-# Nothing of the caller is kept open for the life of the cluster: a pipe it reads to the end would never end.
+# Closes what the caller has open: a pipe that the caller reads to its end would not end before the cluster.
 close_inherited() {
   local descriptor
   for descriptor in /proc/self/fd/*; do
@@ -209,14 +209,14 @@ start_init() {
   # A session of its own: Ctrl-C is for `up`, which then ends it.
   exec {start_pipe}> >(
     close_inherited
-    # Daemons of a real node know nothing of the shell that somebody sits at.
+    # Daemons of a real node do not have the environment of a user's shell.
     exec env -i PATH="$PATH" setsid unshare --net --mount --uts --ipc --pid --fork --kill-child -- \
       "$repository/scripts/local_cluster/init.sh" "$cluster_state" "$state_lock" >"$cluster_state/log/init.log" 2>&1
   )
   init_job=$!
 }
 
-# It may have begun and not yet have written its process id. Without the pipe it ends by itself, and kill_init is faster.
+# Init may not have written its process id yet. Without the pipe init ends by itself, and kill_init is faster.
 end_init() {
   local job=${init_job:-${!:-}}
   [[ -n ${start_pipe:-} ]] || return 0
@@ -227,7 +227,7 @@ end_init() {
   done
 }
 
-# Behind the last lines of what the start itself wrote, and the last errors of the daemons.
+# Fails after it has printed the last lines that the start itself wrote, and the last errors of the daemons.
 fail_with_logs() {
   (
     cd "$cluster_state/log"

@@ -67,7 +67,7 @@ def machine_facts():
 
 
 def version_of(package):
-    """From its metadata: to load Horovod takes seconds."""
+    """From the package's metadata: loading Horovod takes seconds."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

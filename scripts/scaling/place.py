@@ -60,14 +60,14 @@ class Place:
         self.world_options = self.way_to_set_up()
 
     def usable_nodes(self):
-        """Of the default partition."""
+        """The usable nodes of the default partition."""
         lines = [line.split("|") for line in ask("sinfo", "-h", "-N", "-o", "%N|%c|%G|%T|%P").splitlines()]
         default = [line for line in lines if line[-1].endswith("*")]
         nodes = {name: Node(int(cpus), gpus_in(gres)) for name, cpus, gres, state, _ in default or lines if USABLE.match(state)}
         return list(nodes.values())
 
     def nodes_of_job(self):
-        """With the CPUs and GPUs that this job has at least on each of them."""
+        """The nodes of this job, with the CPUs and GPUs that it has at least on each of them."""
         cpus = min(map(int, re.findall(r"(?:^|,)(\d+)", os.environ["SLURM_JOB_CPUS_PER_NODE"])))
         job = ask("scontrol", "show", "job", "-d", os.environ["SLURM_JOB_ID"])
         gpus = min(map(gpus_in, re.findall(r"^\s*Nodes=.*\bGRES=(\S*)", job, re.M)), default=0)

@@ -98,7 +98,7 @@ def judge(output, model, ranks, steps):
         return f"{len(set(there) & wanted)} of {len(wanted)} lines of steps came from the ranks"
     difference, scale = ([fields[name] for fields in ends.values()] for name in ("difference", "scale"))
     if not all(map(math.isfinite, (*difference, *scale))):
-        return "the parameters are no finite numbers in the end"
+        return "the parameters are not finite numbers in the end"
     difference, scale = max(difference), max(scale)
     if difference > TOLERANCE * scale:
         return f"the ranks do not hold the same parameters in the end: they differ by {difference:.3g}"
@@ -197,7 +197,7 @@ class Runner:
 
 
 def pass_lines(stream, lines):
-    """To a reader with a deadline; '' is the end."""
+    """Passes lines to a reader that has a deadline; '' is the end."""
     for line in stream:
         lines.put(line)
     lines.put("")
@@ -226,7 +226,7 @@ def as_json(value):
 
 
 class Folder:
-    """DIR of --out: a file for each cell while it runs, and the raw numbers of all of them at the end."""
+    """DIR of --out: a file for each cell when it has a result, and the raw numbers of all cells at the end."""
 
     def __init__(self, path):
         self.path = path

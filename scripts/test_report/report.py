@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from local_cluster import REPOSITORY, slurm_version  # noqa: E402
 from test_report.figures import FOLDER, GOALS, Figure, keep, kept, markdown  # noqa: E402
 
-# The Debian packages, one of which has what is shown beside Slurm.
+# The Debian packages of what is shown beside Slurm; one of each list is installed.
 PACKAGES = {"PMIx": ("libpmix2", "libpmix2t64"), "hwloc": ("libhwloc15",), "munge": ("munge",), "PyTorch": ("python3-torch",),
             "Open MPI": ("openmpi-bin",), "mpi4py": ("python3-mpi4py",), "Python": ("python3",), "gcc": ("g++",), "CMake": ("cmake",)}
 OUTCOMES = ("passed", "skipped", "failed")
@@ -59,7 +59,7 @@ def keep_versions(part, results, folder=FOLDER):
 
 
 def keep_bench_figure(identity, found, limit):
-    """Rows of ours and a peer that ran in turn: what ours has more, each and the worst of them."""
+    """From rows of ours and a peer that ran in turn: how much more ours takes in each row, judged by the worst row."""
     pairs = sum(row["ours"]["count"] for row in found)
     each = "; ".join(f"{row['quantity']} {row['added']:+.1f} {row['unit']}" for row in found)
     worst = max(found, key=lambda row: row["added"])
@@ -69,7 +69,7 @@ def keep_bench_figure(identity, found, limit):
 
 
 def keep_bench(file):
-    """Of the groups launch and preload."""
+    """Keeps the figures of the groups launch and preload."""
     rows = [row for group in json.loads(Path(file).read_text())["groups"] for row in group["rows"] if row["peer"]]
     keep_bench_figure("B2", [row for row in rows if row["quantity"].startswith("srun --mpi=")], STEP_MILLISECONDS)
     keep_bench_figure("L3", [row for row in rows if row["quantity"].startswith("start and end") and row["peer"]["name"] == "no preload"],

@@ -23,8 +23,8 @@ def mean_and_spread(values):
 
 
 def numbers_of(rows):
-    """Of one cell. The time of a step is the mean over its ranks: the sum over all ranks makes their steps equally long. Transfer is the
-    least communication time of a rank in each step, that of the slowest one; waiting is what the others take beyond it."""
+    """The numbers of one cell. The time of a step is the mean over its ranks: the sum over all ranks makes their steps equally long.
+    Transfer is the least communication time of a rank in each step, that of the slowest one; waiting is what the others take beyond it."""
     frame = pandas.DataFrame(rows)
     frame = frame[frame.step >= 0]  # the others are warm-up
     by_step = frame.assign(total=frame[list(TIMES)].sum(axis=1)).groupby("step")

@@ -26,7 +26,7 @@ WAYS = {"gloo": "`torch.distributed.all_reduce` with gloo",
 
 
 def plain(text):
-    """Without what Markdown would take for its own marks."""
+    """Escapes what Markdown would take for its own marks."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("*", "\\*").replace("|", "\\|")
 
 

@@ -63,7 +63,7 @@ PICTURES = {"speedup": (draw_speedup, "Speed-up"), "efficiency": (draw_efficienc
 
 
 def draw_all(table, folder):
-    """Returns {path: title}. Bars are 1.96 standard errors."""
+    """Returns {path: title}. Error bars are 1.96 standard errors."""
     folder.mkdir(exist_ok=True)
     models, pictures = list(table.model.unique()), {}
     columns = min(2, len(models))

@@ -38,7 +38,7 @@ class Mpi:
         self.place = self.world.Get_rank(), self.world.Get_size()
 
     def reduce(self, buffer, operation):
-        host = buffer.cpu()  # the buffer itself where it is there
+        host = buffer.cpu()  # the buffer itself if it is in host memory
         self.world.Allreduce(self.mpi.IN_PLACE, host.numpy(), op=getattr(self.mpi, operation))
         if host is not buffer:
             buffer.copy_(host)

@@ -59,7 +59,7 @@ class Training:
         self.optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
 
     def clock(self):
-        """The time when all that was asked for is done: a GPU works on while the program goes on."""
+        """The time when all submitted work is done: a GPU works while the program goes on."""
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
         return time.perf_counter()
