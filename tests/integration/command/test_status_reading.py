@@ -4,6 +4,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import REPOSITORY
+from harness import REPOSITORY, wait_for
 
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 import node_look  # noqa: E402
@@ -20,7 +21,7 @@ import read_task  # noqa: E402
 import step_choice  # noqa: E402
 from children import Child, output_of  # noqa: E402
 from findings import describe_stack  # noqa: E402
-from node_look import add_gpus, add_stacks, explain_stack_failure, parse_stack, parse_task_list, refuse_ras  # noqa: E402
+from node_look import add_gpus, add_stacks, ask_ras, explain_stack_failure, parse_stack, parse_task_list, refuse_ras  # noqa: E402
 from parse_proc import (Launchers, chain_to, describe_wchan, find_ranks, framework_in, nccl_in, parse_environ,  # noqa: E402
                         parse_stat, parse_tcp, version_in)
 from plain_text import quoted  # noqa: E402
@@ -43,10 +44,10 @@ def test_the_first_variable_of_a_name_counts():
     assert [variables.get(name) for name in ("A", "AB", "EMPTY", "B")] == ["1", "2", "", None]
 
 
-@pytest.mark.parametrize("path, version", [("/opt/nccl-2.26.5/lib/libnccl.so.2", "2.26.5"), ("/usr/lib/libnccl.so.2.24.3", "2.24.3"),
-                                           ("/usr/lib/libnccl.so.2", ""), ("/opt/cuda-12.8/nccl-2.2.9/libnccl.so.2.24.3", "2.24.3")])
-def test_the_release_in_a_path(path, version):
-    assert version_in(path) == version
+def test_the_release_in_a_path():
+    paths = {"/opt/nccl-2.26.5/lib/libnccl.so.2": "2.26.5", "/usr/lib/libnccl.so.2.24.3": "2.24.3", "/usr/lib/libnccl.so.2": "",
+             "/opt/cuda-12.8/nccl-2.2.9/libnccl.so.2.24.3": "2.24.3"}
+    assert {path: version_in(path) for path in paths} == paths
 
 
 def test_libraries():
@@ -64,8 +65,7 @@ def test_tcp_sockets():
     text = ("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
             "   0: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 10001        0 11 1 0\n"
             "   1: 0101140A:733C 0201140A:9C40 01 00000000:00000000 00:00000000 00000000 10001        0 12 1 0\n"
-            "   2: 0101140A:9C42 0201140A:733C 01 00000000:00000000 00:00000000 00000000 10002        0 99 1 0\n"
-            "broken line\n")
+            "   2: 0101140A:9C42 0201140A:733C 01 00000000:00000000 00:00000000 00000000 10002        0 99 1 0\nbroken line\n")
     assert parse_tcp(text.split("\n"), {"11", "12", "13"}) == {"11": ("0A", 29500, 0), "12": ("01", 29500, 40000)}
 
 
@@ -135,10 +135,9 @@ def test_a_name_like_that_of_a_launcher_is_no_launcher(words):
 
 def test_frames_of_the_main_thread():
     stack = parse_stack("Process 12: python3 train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n"
-                        "Thread 13 (idle): \"worker\"\n    wait (/usr/lib/python3.11/threading.py:1)\n"
-                        "Thread 12 (active): \"MainThread\"\n    all_reduce (/usr/lib/python3/dist-packages/torch/x.py:7)\n    main "
-                        "(/home/a/train.py:9)\n"
-                        "Thread 14 (idle): \"other\"\n    poll (/usr/lib/python3.11/selectors.py:2)\n")
+                        'Thread 13 (idle): "worker"\n    wait (/usr/lib/python3.11/threading.py:1)\nThread 12 (active): "MainThread"\n'
+                        "    all_reduce (/usr/lib/python3/dist-packages/torch/x.py:7)\n    main (/home/a/train.py:9)\n"
+                        'Thread 14 (idle): "other"\n    poll (/usr/lib/python3.11/selectors.py:2)\n')
     assert stack == ["all_reduce (torch/x.py:7)", "* main (train.py:9)"]
     assert describe_stack(stack) == "all_reduce, called by main (train.py:9)"
     assert describe_stack(["* main (train.py:9)"]) == "main (train.py:9)"
@@ -155,10 +154,9 @@ def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeyp
     monkeypatch.setattr(node_look, "read_all", lambda dumps, seconds: reads.append(len(dumps)) or read_all(dumps, 60))
     add_stacks(ranks, str(py_spy), 60)
     assert reads == [16, 4] and {(*rank.stack, rank.stack_trouble) for rank in ranks} == {("* main (train.py:9)", "")}
-    add_stacks(ranks, str(py_spy), 0)
-    assert {rank.stack_trouble for rank in ranks} == {"py-spy shows no stack on node001: the other tasks of its node took all the time"}
-    add_stacks(ranks, "/bin/true", 60)
-    assert {rank.stack_trouble for rank in ranks} == {"py-spy shows no stack on node001: it did not answer within 2 s"}
+    for program, limit, why in (py_spy, 0, "the other tasks of its node took all the time"), ("/bin/true", 60, "it did not answer within 2 s"):
+        add_stacks(ranks, str(program), limit)
+        assert {rank.stack_trouble for rank in ranks} == {f"py-spy shows no stack on node001: {why}"}
 
 
 def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
@@ -189,10 +187,9 @@ def crowded(monkeypatch):
 
 def ranks_of_look(capfd):
     node_look.main("", "", "", "12", "0", "0", "-", "scontrol", "-")
-    state = StepState()
-    assert not state.add_lines(capfd.readouterr().out)
-    assert [rank.rank for rank in state.ranks] == list(range(128))
-    return state.ranks
+    ranks = state_of(capfd.readouterr().out.splitlines()).ranks
+    assert [rank.rank for rank in ranks] == list(range(128))
+    return ranks
 
 
 def test_one_process_looks_at_all_tasks_of_a_node(crowded, capfd, monkeypatch):
@@ -203,17 +200,13 @@ def test_one_process_looks_at_all_tasks_of_a_node(crowded, capfd, monkeypatch):
     assert children == ["nvidia-smi"] * 2 and threading.active_count() == threads
 
 
-def test_a_task_that_cannot_be_read_keeps_no_other_waiting(crowded, capfd, monkeypatch):
-    look = node_look.look_at_all_processes
-    monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: look(task, names) if task.rank != 40 else crowded.wait(60))
+def test_a_task_that_cannot_be_read_costs_no_other_one(crowded, capfd, monkeypatch):
+    """Rank 40 waits for its memory, and is shown with its program; rank 41 meets a defect."""
+    look, troubles = node_look.look_at_all_processes, {40: lambda *_: crowded.wait(60), 41: lambda *_: 1 / 0}
+    monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: troubles.get(task.rank, look)(task, names))
     monkeypatch.setattr(node_look, "LOOK_LIMIT", 8)
-    assert {rank.rank: rank.unread for rank in ranks_of_look(capfd) if rank.unread} == {40: node_look.NO_ANSWER}
-
-
-def test_a_task_whose_memory_cannot_be_read_is_shown_with_its_program(crowded, capfd, monkeypatch):
-    monkeypatch.setattr(node_look, "look_at_all_processes", lambda *_: crowded.wait(60))
-    monkeypatch.setattr(node_look, "LOOK_LIMIT", 4)
-    assert {(rank.program, rank.unread) for rank in ranks_of_look(capfd)} == {("sleep", node_look.NO_ANSWER)}
+    assert [(rank.rank, rank.program, rank.unread) for rank in ranks_of_look(capfd) if rank.unread] == [
+        (40, "sleep", node_look.NO_ANSWER), (41, "", "the look at it failed: ZeroDivisionError('division by zero')")]
 
 
 def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, capfd, monkeypatch):
@@ -228,18 +221,10 @@ def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, ca
     assert [rank.unread for rank in ranks_of_look(capfd)] == [""] * 20 + [node_look.NO_ANSWER] * 108
 
 
-def test_a_defect_costs_its_own_task_alone(crowded, capfd, monkeypatch):
-    look = node_look.look_at_all_processes
-    monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: look(task, names) if task.rank != 40 else 1 / 0)
-    unread = {rank.rank: rank.unread for rank in ranks_of_look(capfd) if rank.unread}
-    assert unread == {40: "the look at it failed: ZeroDivisionError('division by zero')"}
-
-
 def test_lines_of_proc_are_read_one_after_the_other():
     with open("/proc/self/maps", encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    assert [line.split()[0] for line in read_lines("self", "maps") if "libc.so" in line] == \
-        [line.split()[0] for line in lines if "libc.so" in line]
+        read, shown = ([line.split()[0] for line in lines if "libc.so" in line] for lines in (read_lines("self", "maps"), file))
+    assert read == shown and read
 
 
 def test_processes_of_nvidia_smi():
@@ -258,12 +243,31 @@ def test_releases_of_nccl_that_crash_are_not_asked(version, says):
     assert says in refusal and bool(refusal) == bool(says)
 
 
+@pytest.mark.parametrize("family, address", [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+@pytest.mark.parametrize("answer, whole", [(b"", 0), (b"a\nb\nha", 2), (b"a\nb\nc\nd\n", 3)], ids=["empty", "half a line", "too long"])
+def test_whole_lines_of_the_ras_count_before_it_ends(monkeypatch, family, address, answer, whole):
+    lines, closed = [], []
+    monkeypatch.setattr(node_look, "MAX_RAS", 6)
+    with socket.create_server((address, 0), family=family) as server:
+        server.settimeout(60)
+        ranks = [make_rank(), make_rank(ras_port=server.getsockname()[1], nccl_version="2.30.3")]
+        asking = threading.Thread(target=ask_ras, args=(lines, ranks, "node001"), daemon=True)
+        asking.start()
+        with server.accept()[0] as client:
+            assert client.recv(99) == b"verbose status\n"
+            client.sendall(answer)
+            wait_for(lambda: len(lines) == whole, 60)
+        asking.join()
+    assert lines == ["a", "b", "c"][:whole]
+    ask_ras(closed, ranks, "node001")
+    assert closed == [f"NCCL's RAS of node001 does not accept a connection at port {ranks[1].ras_port}"]
+
+
 # -- the step
 
 
 def test_arguments():
-    assert parse_step_argument("12.3") == ("12", "3") and parse_step_argument("12_3.batch") == ("12_3", "batch")
-    assert parse_step_argument("") == ("", "")
+    assert [parse_step_argument(text) for text in ("12.3", "12_3.batch", "")] == [("12", "3"), ("12_3", "batch"), ("", "")]
     for text in ("x", ".0", "12.", "12.x", "12 3", "-1", "12.3.4", "12;id"):
         with pytest.raises(Refusal, match=re.escape(f'"{text}" is no JOBID')):
             parse_step_argument(text)
@@ -366,11 +370,10 @@ def test_lines_of_other_processes_are_no_records():
     assert (rank.program, rank.rank, rank.listens, rank.is_still) == (r'"\x1b[2J\x07"', 0, [1, 0], False)
 
 
-@pytest.mark.parametrize("text, value", [("-5", 0), ("1" * 5000, 0), ("1e400", 0), ("true", 0), ("4711", 4711)],
-                         ids=lambda value: str(value)[:8])  # fmt: skip
-def test_a_number_of_others_has_few_digits_and_no_sign(text, value):
-    rank, = state_of(record_text(f'{{"rank": 3, "task": {text}, "pid": {text}}}')).ranks
-    assert (rank.rank, rank.task, rank.pid) == (3, value, value)
+def test_a_number_of_others_has_few_digits_and_no_sign():
+    for text, value in (("-5", 0), ("1" * 5000, 0), ("1e400", 0), ("true", 0), ("4711", 4711)):
+        rank, = state_of(record_text(f'{{"rank": 3, "task": {text}, "pid": {text}}}')).ranks
+        assert (rank.rank, rank.task, rank.pid) == (3, value, value), text[:8]
 
 
 def record_text(text):
@@ -391,10 +394,6 @@ def test_text_that_is_not_ascii_is_escaped(text):
 
 
 def test_list_of_tasks():
-    tasks = parse_task_list("PID      JOBID    STEPID   LOCALID GLOBALID\n"
-                            "314      12       0        0       2\n"
-                            "316      12       0        1       3\n"
-                            "319      12       0        -       -\n"
-                            "320      13       0        0       0\n"
-                            "x        12       0        0       0\n", "12", "0", 8, "node001")
+    lines = "PID   JOBID  STEPID  LOCALID  GLOBALID", "314  12  0  0  2", "316  12  0  1  3", "319  12  0  -  -", "320  13  0  0  0", "x  12  0  0  0"
+    tasks = parse_task_list("\n".join(lines) + "\n", "12", "0", 8, "node001")
     assert [(task.pid, task.rank, task.task, task.local_rank) for task in tasks] == [(314, 10, 10, 0), (316, 11, 11, 1)]
