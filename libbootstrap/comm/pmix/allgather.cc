@@ -54,8 +54,8 @@ class AllgatherRunner {
     };
     return session_.read(wanted, deadline, ask_others, accept, std::move(begun));
   }
-  bool has_value(const Wanted& wanted, Deadline deadline) const {
-    auto values = read({wanted}, deadline, wanted.is_remote);
+  bool has_value(const Wanted& wanted) const {
+    auto values = read({wanted}, round_.deadline, wanted.is_remote);
     if (values.front()) wipe(*values.front());
     return values.front().has_value();
   }
@@ -72,7 +72,7 @@ class AllgatherRunner {
   Status meet_before_fence() {
     if (here_.local_size < 2 || !session_.may_follow_another()) return {};
     for (const Rank rank : layout_.ranks_on(here_.node)) {
-      if (rank == call_.self.rank || has_value({rank, key_, false}, round_.deadline)) continue;
+      if (rank == call_.self.rank || has_value({rank, key_, false})) continue;
       return fail(
           explain_absence(ErrorCode::kTimeout, "not all ranks of this node joined the call before the deadline"));
     }
@@ -91,7 +91,7 @@ class AllgatherRunner {
     std::string name = key_;
     for (std::size_t distance = 1; distance < nodes; distance *= 2) {
       const auto other = static_cast<NodeIndex>((here_.node + distance) % nodes);
-      if (!has_value({layout_.ranks_on(other).front(), name, true}, round_.deadline)) {
+      if (!has_value({layout_.ranks_on(other).front(), name, true})) {
         return fail(explain_absence(ErrorCode::kTimeout, "not all ranks joined the call before the deadline"));
       }
       if (2 * distance >= nodes) break;
