@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 
+#include "core/program/program_names.h"
 #include "core/program/srun_arguments.h"
 #include "core/step/host_list.h"
 #include "core/step/rank_layout.h"
@@ -24,11 +25,9 @@
 namespace bootstrap {
 namespace {
 
-// getopt also accepts the beginning of a long option.
 bool has_option(std::span<const std::string> words, std::string_view shortest, std::string_view whole) {
   return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
-    const auto name = word.substr(0, word.find('='));
-    return name.starts_with(shortest) && whole.starts_with(name);
+    return is_long_option(word.substr(0, word.find('=')), shortest, whole);
   });
 }
 

@@ -173,11 +173,6 @@ std::string_view letters_of(std::string_view option) {
   return option.starts_with("-") && !option.starts_with("--") ? option.substr(1) : std::string_view();
 }
 
-// getopt also accepts the beginning of a long option.
-bool is_long(std::string_view option, std::string_view shortest, std::string_view whole) {
-  return option.starts_with(shortest) && whole.starts_with(option);
-}
-
 KnownLauncher launcher_of(std::string_view name) noexcept {
   const auto stem = stem_of(name);
   const bool has_suffix = stem != name && !is_python_script(name) && has_word(kWithSuffix, stem);
@@ -186,6 +181,10 @@ KnownLauncher launcher_of(std::string_view name) noexcept {
 }
 
 }  // namespace
+
+bool is_long_option(std::string_view option, std::string_view shortest, std::string_view whole) {
+  return option.starts_with(shortest) && whole.starts_with(option);
+}
 
 std::string_view launcher_reason(std::string_view name) noexcept { return launcher_of(name).reason; }
 bool runs_commands(std::string_view name) noexcept { return launcher_of(name).runs_commands; }
@@ -270,7 +269,8 @@ bool closes_environment(std::string_view tool, std::string_view option) noexcept
   const auto letters = letters_of(option);
   if (tool == "env") {
     const auto own = letters.substr(0, letters.find_first_of("uCS"));  // the value of one of these follows
-    return option == "-" || own.find('i') != std::string_view::npos || is_long(option, "--i", "--ignore-environment");
+    return option == "-" || own.find('i') != std::string_view::npos ||
+           is_long_option(option, "--i", "--ignore-environment");
   }
   const auto own = letters.substr(0, letters.find_first_of("BHSWow"));
   return (tool == "apptainer" || tool == "singularity") &&

@@ -44,6 +44,8 @@ Tool tool_of(std::string_view name) noexcept;
 bool is_identifier(std::string_view word);
 bool is_assignment(std::string_view word);           // NAME=VALUE
 bool is_subcommand(std::string_view word) noexcept;  // of a tool: exec, run, record
+// `option` as getopt reads it: the beginning of a long option counts as the whole option.
+bool is_long_option(std::string_view option, std::string_view shortest, std::string_view whole);
 
 bool is_torchrun_module(std::string_view module) noexcept;
 bool is_torchrun_script(std::string_view path) noexcept;  // torchrun, torch/distributed/run.py, launch.py

@@ -213,7 +213,7 @@ std::span<const std::string> program_words(std::span<const std::string> argument
 bool is_async(std::span<const std::string> arguments) {
   bool is_async = false;
   for_each_option(arguments, [&](std::string_view option, std::string_view) {
-    is_async |= option.starts_with("--as") && std::string_view("--async").starts_with(option);
+    is_async |= is_long_option(option, "--as", "--async");
   });
   return is_async;
 }
