@@ -1,7 +1,7 @@
-// What the exchange costs once PMIx is initialised, beside bare PMIx calls in the same step: time, messages, memory.
+// Measures the exchange after the start of PMIx, beside bare PMIx calls in the same step: time, messages, memory.
 // SPDX-License-Identifier: Apache-2.0
 //
-//     exchange_bench rounds COUNT            begin and end of each round, ours and its peers in turn:
+//     exchange_bench rounds COUNT            begin and end of each round, of our exchange and its peers in turn:
 //                                            one id to all ("id"), and 128 bytes of each rank to all ("gather")
 //     exchange_bench wire ours|pmi1|bare COUNT
 //                                            COUNT rounds of one kind and nothing else, for strace
@@ -47,8 +47,8 @@ std::int64_t now() {
   std::exit(1);
 }
 
-// The peer: one session of PMIx, open for the life of the object, by its own calls. No deadline, no check, no query for
-// missing ranks: what the example programs of PMIx do. Each call ends the process with a message when PMIx refuses.
+// The peer: bare PMIx calls in one session that is open as long as the object lives. Like PMIx's example programs it
+// has no deadline, no check and no query for missing ranks. If PMIx refuses a call, the process ends with a message.
 class BarePmix {
  public:
   BarePmix() { check(PMIx_Init(&self_, nullptr, 0), "PMIx_Init"); }
@@ -56,8 +56,8 @@ class BarePmix {
   BarePmix(const BarePmix&) = delete;
   BarePmix& operator=(const BarePmix&) = delete;
 
-  // A fence that carries nothing: after it all ranks start about at the same time, those of other nodes only in steps
-  // of at least TreeWidth nodes (etc/doc/pmix-facts.md).
+  // A fence without data. All ranks leave it at about the same time; ranks of different nodes do so only in steps of at
+  // least TreeWidth nodes (etc/doc/pmix-facts.md).
   void barrier() const { check(PMIx_Fence(nullptr, 0, nullptr, 0), "PMIx_Fence"); }
 
   void put(const std::string& key, const std::string& value) const {
@@ -113,14 +113,14 @@ class BarePmix {
     if (status != PMIX_SUCCESS) stop(std::string(call) + ": " + PMIx_Error_string(status));
   }
 
-  // A key is not used twice: libpmix keeps what it has read for as long as the session is open.
+  // Each round has a new key: libpmix keeps the values that it has read as long as the session is open.
   std::string next_key() { return "bench." + std::to_string(rounds_++); }
 
   pmix_proc_t self_{};
   int rounds_ = 0;
 };
 
-// Ours, as the library does it: over PMIx, or over PMI-1 as in a step without PMIx.
+// The exchange of the library: over PMIx, or over PMI-1 as in a step without PMIx.
 class Ours {
  public:
   explicit Ours(bool is_pmi1 = false) {
@@ -173,7 +173,7 @@ struct Way {
   const char* kind;
   const char* who;
   std::function<void()> run;
-  std::vector<std::int64_t> times = {};  // begin and end of each round stand one after the other
+  std::vector<std::int64_t> times = {};  // begin and end of each round, in turn
 };
 
 void print_times(std::uint32_t rank, const Way& way) {
@@ -193,7 +193,7 @@ std::vector<Way> all_ways(Ours& ours, Ours& pmi1, BarePmix& bare) {
           {"gather", "bare", [&, size] { check_sum(bare.gather(size, kValue), size); }}};
 }
 
-// All ways take turns, each with a barrier before it; another one is the first in each round.
+// Runs all ways in turn, each after a barrier. Each round begins with another way.
 void measure_rounds(Ours& ours, BarePmix& bare, int count) {
   Ours pmi1(true);
   auto ways = all_ways(ours, pmi1, bare);
@@ -209,7 +209,7 @@ void measure_rounds(Ours& ours, BarePmix& bare, int count) {
   for (const auto& way : ways) print_times(ours.rank(), way);
 }
 
-// Memory that this process wrote to and alone has, in KiB; pages of a program that it only reads are the file's.
+// Private memory of this process in KiB: pages that it has written. Pages that it only reads belong to the file.
 long private_memory() {
   std::ifstream file("/proc/self/smaps_rollup");
   for (std::string line; std::getline(file, line);) {
@@ -219,7 +219,7 @@ long private_memory() {
 }
 
 void measure_memory(Ours& ours, BarePmix& bare, int count) {
-  // Everything that libpmix takes for itself at the first round is there before the first look.
+  // libpmix allocates its own memory in the first round, before the first measurement.
   for (int round = 0; round < 3; ++round) check_sum(bare.broadcast(kValue), 1);
   std::atomic<bool> is_over{false};
   std::atomic<long> most{0};
@@ -244,7 +244,7 @@ void measure_memory(Ours& ours, BarePmix& bare, int count) {
               private_memory());
 }
 
-// What a program that calls PMIx itself needs from its start to the id.
+// The time from the start of a program that calls PMIx itself until it has the id.
 void measure_start(int count) {
   const char* const started = std::getenv("BENCH_STARTED");
   const char* const rank = std::getenv("SLURM_PROCID");
@@ -269,7 +269,7 @@ int main(int count, char** words) {
   }
   Ours ours;
   BarePmix bare;
-  // Slurm before 23.02 loses messages of bare fences while a node has yet to start its tasks. Ours waits for them.
+  // Slurm before 23.02 loses messages of bare fences until all nodes have started their tasks. Our exchange waits.
   ours.gather();
   if (mode == "rounds") {
     measure_rounds(ours, bare, rounds);

@@ -1,6 +1,6 @@
 /*
- * Notes the time and becomes another program: exchange_clock PROGRAM ARGUMENTS... finds it in BENCH_STARTED, in
- * nanoseconds of CLOCK_MONOTONIC. So the loading of a program counts as a part of its start.
+ * Writes the time into BENCH_STARTED, in nanoseconds of CLOCK_MONOTONIC, and executes another program:
+ * exchange_clock PROGRAM ARGUMENTS... The start of a program thus includes its loading.
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _POSIX_C_SOURCE 200809L

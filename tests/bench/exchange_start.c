@@ -1,8 +1,8 @@
 /*
- * From the start of a process to the 128 bytes of each rank in its hand, with the library: exchange_start [CALLS], so
- * often from one handle; exchange_start COUNT communicators makes NCCL communicators instead. Started by
- * exchange_clock; prints a line of JSON with times in nanoseconds. Without arguments it makes one call, and the line
- * has the private memory in KiB before and after the handle is opened, which takes time to read.
+ * Times a process with the library from its start until it has 128 bytes of each rank: exchange_start [CALLS] makes
+ * CALLS calls with one handle; exchange_start COUNT communicators makes NCCL communicators instead. exchange_clock
+ * starts it. Prints a line of JSON with times in nanoseconds. Without arguments it makes one call, and the line also
+ * has the private memory in KiB before and after the handle is opened; to read it takes time.
  * SPDX-License-Identifier: Apache-2.0
  */
 #define _POSIX_C_SOURCE 200809L
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What this process wrote to and alone has; pages of a library that it only reads are the file's. */
+/* Private memory: pages that this process has written. Pages of a library that it only reads belong to the file. */
 static long private_memory(void) {
   char line[256];
   long value = -1;
@@ -32,7 +32,7 @@ int main(int count, char** words) {
   int calls = count > 1 ? atoi(words[1]) : 1;
   const int reads_memory = count < 2;
   const char* const started = getenv("BENCH_STARTED");
-  const long at_first = reads_memory ? private_memory() : 0; /* so that the reading itself has taken its memory */
+  const long at_first = reads_memory ? private_memory() : 0; /* the first call allocates what reading needs */
   const long before = reads_memory ? private_memory() : 0;
   bootstrap_t* job = NULL;
   bootstrap_unique_id_t id;

@@ -1,6 +1,6 @@
 /*
- * From the start of a process to an id in its hand, with MPI_Init and MPI_Bcast, as often as is said:
- * exchange_start_mpi [CALLS]. Started by exchange_clock; prints a
+ * Times a process from its start until it has an id, with MPI_Init and CALLS times MPI_Bcast:
+ * exchange_start_mpi [CALLS]. exchange_clock starts it. Prints a
  * line of JSON with times in nanoseconds.
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,7 +1,7 @@
-"""From the start of a process to an id in its hand, with PyTorch's TCPStore: exchange_start_store.py HOST PORT FOLDER.
+"""Times a process from its start until it has an id, with PyTorch's TCPStore: exchange_start_store.py HOST PORT FOLDER.
 
-Started by exchange_clock; prints a line of JSON with times in nanoseconds. Importing torch takes seconds and is not
-what is compared: when a rank has imported it, it waits until all have (by files in FOLDER), and that time is left out.
+exchange_clock starts it. Prints a line of JSON with times in nanoseconds. The import of torch takes seconds and is not
+compared: each rank then waits until all ranks have imported it (by files in FOLDER), and that time is left out.
 """
 # SPDX-License-Identifier: Apache-2.0
 
@@ -28,7 +28,7 @@ def main():
     rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     meet(folder, "imported", rank, size)
     resumed = time.monotonic_ns()
-    # Without the wait for all workers: the fastest that it can be.
+    # No wait for all workers, which is the fastest way.
     store = TCPStore(host, port, size, rank == 0, timedelta(seconds=60), wait_for_workers=False)
     if rank == 0:
         store.set("id", "x" * 128)

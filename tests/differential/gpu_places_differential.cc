@@ -1,4 +1,4 @@
-// hwloc and this project find the same places of GPUs: in a folder like /sys, and in the real /sys.
+// This project finds the same places of GPUs as hwloc: in a folder like /sys, and in the real /sys.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <hwloc.h>
@@ -20,11 +20,11 @@
 namespace bootstrap {
 namespace {
 
-// Before hwloc is first used: its plugins talk to X servers and start OpenCL, and x86 is this machine's own.
+// Set before the first use of hwloc: its plugins connect to X servers and start OpenCL, and "x86" reads this machine.
 const bool kHasNoPlugins =
     ::setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1) == 0 && ::setenv("HWLOC_COMPONENTS", "-x86", 1) == 0;
 
-// What is compared, as text: by PCI address of each GPU the CPUs that are near, and those of its package.
+// The compared values as text, by the PCI address of each GPU: the CPUs near it, and the CPUs of its package.
 using Seen = std::map<std::string, std::pair<std::string, std::string>>;
 
 Seen seen_by_us(const std::vector<Gpu>& gpus) {
@@ -181,7 +181,7 @@ void add_what_hwloc_reads(const FakeMachine& machine, const KnownNode& node) {
   for (const auto& one : node.switches) add_switch(machine, node, one);
 }
 
-TEST(GpuPlaces, OfKnownNodesAreTheSame) {
+TEST(GpuPlaces, AreThoseOfHwlocOnKnownNodes) {
   for (const auto& [name, node] : known_nodes()) {
     const FakeMachine machine(node);
     add_what_hwloc_reads(machine, node);
@@ -189,8 +189,8 @@ TEST(GpuPlaces, OfKnownNodesAreTheSame) {
   }
 }
 
-// A container may hide the name of the board: both then know the NUMA node and no more.
-TEST(GpuPlaces, WithoutTheNameOfTheBoardAreTheSame) {
+// A container may hide the name of the board: then hwloc and we know only the NUMA node.
+TEST(GpuPlaces, AreThoseOfHwlocWithoutTheNameOfTheBoard) {
   const auto node = known_node("eight-gpu-two-per-numa");
   const FakeMachine machine(node);
   add_what_hwloc_reads(machine, node);
@@ -207,13 +207,13 @@ std::string output_of(const std::string& line) {
   return ::pclose(program) == 0 ? text : "failed";
 }
 
-// `near --topology` finds in hwloc's file of a known node what is in the table, and the mapping that goes with it.
-TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
+// `near --topology` finds the table's values and mapping of a known node in hwloc's file of that node.
+TEST(NearRows, AreThoseOfTheTableOnKnownNodes) {
   for (const auto& [name, node] : known_nodes()) {
     if (node.gpus.empty()) continue;
     const FakeMachine machine(node);
     add_what_hwloc_reads(machine, node);
-    const char* const kept = std::getenv("KNOWN_NODES_XML");  // a folder, to try them by hand
+    const char* const kept = std::getenv("KNOWN_NODES_XML");  // a folder that keeps the files, to try them by hand
     const auto file = cat({kept == nullptr ? machine.root() : std::string(kept), "/", name, ".xml"});
     ASSERT_EQ(hwloc_topology_export_xml(HwlocOf(machine.root()).get(), file.c_str(), 0), 0);
     for (const std::size_t tasks : {1, 2, 4, 8}) {
@@ -235,8 +235,8 @@ TEST(NearRows, OfKnownNodesAreTheSameAsOfTheTable) {
   }
 }
 
-// Linux gives no place for GPU memory that is a node without CPUs, so hwloc puts it anywhere.
-TEST(GpuPlaces, WithMemoryNodesAreTheSame) {
+// Linux reports no place for GPU memory that is a node without CPUs, so hwloc may put it anywhere.
+TEST(GpuPlaces, AreThoseOfHwlocWithMemoryNodes) {
   const auto node = known_node("gh200-quad");
   const FakeMachine machine(node);
   add_what_hwloc_reads(machine, node);
@@ -250,7 +250,7 @@ TEST(GpuPlaces, WithMemoryNodesAreTheSame) {
   EXPECT_EQ(seen_by_hwloc(hwloc.get()), seen_by_us(read_gpus(machine.root())));
 }
 
-// The comparison itself: it must notice a GPU at the wrong node, and a CPU in the wrong package.
+// The comparison itself must notice a GPU at the wrong node, and a CPU in the wrong package.
 TEST(Control, DifferencesAreNoticed) {
   const auto known = known_node("dgx-1");
   const FakeMachine machine(known);
@@ -267,7 +267,7 @@ TEST(Control, DifferencesAreNoticed) {
 }
 
 // The same with the real /sys, if this machine has GPUs.
-TEST(GpuPlaces, OfThisMachineAreTheSame) {
+TEST(GpuPlaces, AreThoseOfHwlocOnThisMachine) {
   const auto by_hwloc = seen_by_hwloc(HwlocOf("").get());
   std::size_t common = 0;
   for (const auto& [pci, place] : seen_by_us(read_gpus())) {

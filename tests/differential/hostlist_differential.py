@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares parse_host_list with the real `scontrol show hostnames` on generated host lists.
 
-Prints one line: lists, hosts, differences, documented differences, seed, seconds. Exits 0 when every list that Slurm
-accepts gives the same names in the same order, every list that it refuses is refused, and each exception is one of those
-in the comment on parse_host_list and was seen at least once; 2 where that is not so; 77 (skipped) where there is no scontrol;
-1 where the comparison itself failed.
+Prints one line: lists, hosts, differences, documented differences, seed, seconds. Exits with 0 if both accept the same
+lists with the same names in the same order, except for the differences in the comment on parse_host_list, each of which
+must occur at least once; with 2 if not; with 77 (skipped) if there is no scontrol;
+with 1 if the comparison itself failed.
 """
 import argparse
 import collections
@@ -21,8 +21,8 @@ import time
 
 PROMPT = "scontrol: show hostnames "
 BATCH = 1000
-# Seconds for a batch, which takes one, and for the last list of one: some with a name that Slurm misreads give it millions
-# of hosts.
+# Seconds for a batch, which takes one second, and at least for the last list of a batch: Slurm misreads some names as
+# ranges of millions of hosts.
 PATIENCE, LEAST_PATIENCE = 100, 5
 TOO_SLOW = "too slow"
 MEMORY_LIMIT = 2 << 30  # Slurm 22.05 allocates without end on a range that ends at 2^64 - 1
@@ -106,7 +106,7 @@ class Generator:
     def lists(self, count):
         while count > 0:
             text = self.broken() if self.random.random() < 0.2 else self.valid()
-            # More hosts than this only cost time, and a number like that in a bracket can end scontrol (see "crash").
+            # More hosts than this only take time, and such a number in brackets can crash scontrol (see "crash").
             if text and approximate_hosts(text) <= 200000 and not ("[" in text and has_huge_number(text)):
                 count -= 1
                 yield text
@@ -144,7 +144,7 @@ def is_unbalanced(text):
     return depth != 0
 
 
-# The differences listed in the comment on parse_host_list: what we do where Slurm does something else, and in which texts.
+# The differences listed in the comment on parse_host_list: what we do differently from Slurm, and in which texts.
 ACCEPT, REFUSE = "we accept, Slurm refuses", "we refuse, Slurm answers"
 KEEP, MORE = "we keep the name, Slurm changes it", "we answer, Slurm leaves hosts out"
 DOCUMENTED = {
@@ -163,7 +163,7 @@ DOCUMENTED = {
     "too-many": ([REFUSE], lambda text: approximate_hosts(text) > 65536),
 }
 
-# At least one text for each of them, and the texts that the interactive scontrol cannot be given (spaces, quotes).
+# At least one text for each difference, and texts that the interactive scontrol does not accept (spaces, quotes).
 SPECIMENS = [
     "n[1-2]-ib", "rack[1-2]n[3-4]x", "n[1-65537]", "n[1", "a[1-2],b[", "n1]", "n[1-]", "n[1, 2]", "n[ 1]", "n[1 -2]",
     "n[+1]", "n[1x-3]", "n[18446744073709551616]", "n[18446744073709551614-18446744073709551615]", "n123456789012345678901",
@@ -183,7 +183,7 @@ def command(*arguments):
 
 
 def ask_scontrol_once(text):
-    """What Slurm answers to one list as an argument: the names, or None where it refuses (or crashes)."""
+    """Slurm's answer to one list as an argument: the names, or None if it refuses (or crashes)."""
     answer = subprocess.run(**command("show", "hostnames", text))
     if answer.returncode < 0 or b"Invalid hostlist" in answer.stderr:
         return None
@@ -191,7 +191,7 @@ def ask_scontrol_once(text):
 
 
 def ask_scontrol(texts):
-    """What Slurm answers to many lists, through the interactive scontrol, which echoes each command before it answers."""
+    """Slurm's answers to many lists, from the interactive scontrol, which echoes each command before its answer."""
     try:
         answer = subprocess.run(**command(), input="".join(f"show hostnames {text}\n" for text in texts).encode(),
                                 timeout=max(LEAST_PATIENCE, PATIENCE * len(texts) / BATCH))  # fmt: skip
@@ -223,7 +223,7 @@ def ask_driver(driver, texts):
 
 
 def explain(text, theirs, ours):
-    """The name of the documented difference between two unequal answers, or None where there is no excuse."""
+    """The name of the documented difference between two unequal answers, or None if it is not documented."""
     if theirs is None:
         kind = ACCEPT
     elif ours is None:
@@ -241,7 +241,7 @@ def explain(text, theirs, ours):
 
 
 def ask_scontrol_without_suffixes(texts):
-    """The names that suffixes should give: Slurm answers to each item without its suffix, which is added to the names."""
+    """The right names of items with suffixes: Slurm expands each item without its suffix, and the suffix is added."""
     parts = [[re.fullmatch(r"(.*?\]|[^\[]*)([^\[\]]*)", item).groups() for item in split_items(text)] for text in texts]
     stems = sorted({stem for items in parts for stem, _ in items})
     names = dict(zip(stems, ask_scontrol(stems)))
@@ -250,7 +250,7 @@ def ask_scontrol_without_suffixes(texts):
 
 
 class Comparison:
-    """The result of all batches; a batch is compared as soon as it is answered, since the answers are large."""
+    """The result of all batches. Answers are large, so each batch is compared as soon as it is answered."""
 
     def __init__(self, driver, is_spoiled):
         self.driver, self.is_spoiled = driver, is_spoiled
@@ -258,7 +258,7 @@ class Comparison:
         self.documented, self.differences = collections.Counter(), []
 
     def answers(self, texts, ask):
-        """Asks both about a batch (in a worker thread) and returns the answers that differ."""
+        """Asks Slurm and us about a batch (in a worker thread) and returns the answers that differ."""
         theirs = ask(texts)
         ours = ask_driver(self.driver, texts)
         if self.is_spoiled:
@@ -297,7 +297,7 @@ def prepare_environment(folder):
 
 
 def keep_figure(comparison, is_good, seed):
-    """F2, for the report of scripts/check --full."""
+    """Keeps the figure F2 for the report of scripts/check --full."""
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "scripts"))
     from test_report.figures import Figure, keep
 

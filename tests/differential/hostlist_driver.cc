@@ -1,7 +1,7 @@
-// Reads host lists, each ended by a NUL, and prints what parse_host_list makes of them for hostlist_differential.py.
+// Reads host lists that end with NUL, and prints the result of parse_host_list for hostlist_differential.py.
 // SPDX-License-Identifier: Apache-2.0
 //
-// For each list: a NUL, then ">" and one host a line, or "!" and the reason where the list is refused.
+// Output for each list: a NUL, then ">" and one host in each line, or "!" and the reason if the list is refused.
 #include <cstdio>
 #include <string>
 #include <string_view>

@@ -1,8 +1,8 @@
-// A SPANK plugin that notes when slurmstepd calls it. Two copies of its file, listed around another plugin in
-// plugstack.conf, show how long that one's hooks take. Arguments: clock=before or clock=after, and out=FILE, to which
-// slurmstepd adds a line for each call when the step ends: "before task_init NODE JOB STEP TASK NANOSECONDS". With
-// setenv=COUNT alone it sets so many variables in task_init: what a plugin between the clocks could at best take for
-// that.
+// A SPANK plugin that records when slurmstepd calls it. Two copies of its file, listed before and after another plugin
+// in plugstack.conf, show how long the hooks of that plugin take. Arguments: clock=before or clock=after, and out=FILE,
+// to which slurmstepd adds a line for each call when the step ends: "before task_init NODE JOB STEP TASK NANOSECONDS".
+// With setenv=COUNT alone it sets COUNT variables in task_init: the least time that any plugin between the clocks can
+// need for that.
 // SPDX-License-Identifier: Apache-2.0
 #include <slurm/spank.h>
 #include <stdbool.h>
@@ -23,7 +23,7 @@ static const char kClock[] = "clock=";
 static const char kOut[] = "out=";
 static const char kSetenv[] = "setenv=";
 
-// Shared with the tasks, which thus leave their time behind without opening a file between two hooks.
+// Memory shared with the tasks, which write their times here and need not open a file between two hooks.
 static volatile int64_t (*times)[kMaxTasks];
 
 static int64_t now(void) {
@@ -51,7 +51,7 @@ static void note(enum Hook hook, uint32_t task, int64_t begin, int count, char**
   const char* const clock = argument(kClock, count, arguments);
   const bool is_before = clock != NULL && strcmp(clock, "before") == 0;
   times[hook][task] = begin;
-  // The page is there now and the clock's is too: what the forked child pays at first touch is not the other plugin's.
+  // Read the clock again: the forked child's first use of these pages takes time that is not the other plugin's.
   if (is_before) times[hook][task] = now();
 }
 
@@ -92,7 +92,7 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
   return 0;
 }
 
-// slurmstepd, when its tasks have ended.
+// slurmstepd calls this when its tasks have ended.
 int slurm_spank_exit(spank_t spank, int count, char** arguments) {
   const char* const clock = argument(kClock, count, arguments);
   const char* const path = argument(kOut, count, arguments);
@@ -109,7 +109,7 @@ int slurm_spank_exit(spank_t spank, int count, char** arguments) {
     }
   }
   (void)fclose(lines);
-  // All at once: the other copy and other nodes add to the same file.
+  // One write: the other copy and other nodes append to the same file.
   FILE* const out = fopen(path, "a");
   if (out != NULL) {
     (void)setvbuf(out, NULL, _IOFBF, size + 1);

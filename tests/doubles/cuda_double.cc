@@ -1,8 +1,8 @@
 // libcuda.so.1 for machines without a GPU: devices, their ids, and a current one in each thread.
 // SPDX-License-Identifier: Apache-2.0
 //
-// CUDA_DOUBLE_DEVICES is the number of GPUs of the machine (none without it), CUDA_VISIBLE_DEVICES which of them count,
-// in which order, as CUDA reads it: numbers up to the first that is none, or the UUID of a MIG instance, of GPU 0 here.
+// CUDA_DOUBLE_DEVICES is the number of GPUs of the machine (default: none). CUDA_VISIBLE_DEVICES is read as CUDA does:
+// numbers up to the first invalid entry, or the UUID of a MIG instance, which is of GPU 0 here.
 // With CUDA_DOUBLE_STALL cuInit does not return. CUDA_DOUBLE_VERSION is the driver's version (13000).
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ struct Device {
 };
 
 std::atomic<bool> is_initialized{false};
-// Without a block of its own for each thread: ThreadSanitizer takes the next use of such a block for a race.
+// initial-exec needs no block of memory for each thread: ThreadSanitizer reports a race when such a block is reused.
 __attribute__((tls_model("initial-exec"))) thread_local int current = kNone;  // device of the context
 
 int number_in(const char* variable, int otherwise) {
@@ -84,7 +84,7 @@ std::array<unsigned char, kUuidSize> uuid_in(const std::string& mig) {
   return uuid;
 }
 
-// 0 where CUDA is initialized, and `device` is one of its own.
+// Returns 0 if CUDA is initialized and has this device.
 int check(int device = 0) { return !is_initialized ? kNotInitialized : is_device(device) ? kSuccess : kInvalidDevice; }
 int check_context() { return current == kNone ? kInvalidContext : kSuccess; }
 
@@ -135,7 +135,7 @@ CUDA_DOUBLE_API cuCtxGetDevice(int* device) {
 
 CUDA_DOUBLE_API cuDeviceGetPCIBusId(char* text, int size, int device) {
   if (const int code = check(device); code != kSuccess) return code;
-  // Capital letters, so that a comparison of ids has to allow for them.
+  // In capital letters, so that comparisons of ids must ignore case.
   return print(text, size, "0000:%02X:00.0", 0x1a + 0x10 * found(device).index);
 }
 

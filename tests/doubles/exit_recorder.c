@@ -1,6 +1,6 @@
-// Stands before slurmstepd (slurmd -d FILE) and notes how that ended, which no other process learns: slurmd lets it be
-// adopted by init. Each one leaves a line in /tmp/witness.log: "step 9 signal 11", "spank 11 exit 1", with what it was
-// started for and its process id. Lines NAME=VALUE of /tmp/witness.env are put into its environment.
+// slurmd starts this as slurmstepd (slurmd -d FILE). It runs the real one and records how that ended, which no other
+// process can know: init adopts slurmstepd. Each adds a line to /tmp/witness.log with its purpose and process id:
+// "step 9 signal 11", "spank 11 exit 1". Lines NAME=VALUE of /tmp/witness.env are added to its environment.
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE  // close_range
 #include <fcntl.h>
@@ -47,7 +47,7 @@ int main(int count, char** arguments) {
   static char name[] = "slurmstepd";
   const char* const purpose = count > 1 ? arguments[1] : "step";
   read_environment();
-  (void)setenv("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin", 0);  // slurmd gives none to those that run prologs
+  (void)setenv("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin", 0);  // a slurmstepd that runs prologs has no PATH
   const pid_t process = fork();
   if (process < 0) return kNotRun;
   if (process == 0) {
@@ -55,7 +55,7 @@ int main(int count, char** arguments) {
     (void)execvp(name, arguments);
     _exit(kNotRun);
   }
-  // slurmd waits for the end of these pipes when slurmstepd dies: no other process may have them open.
+  // slurmd waits for the end of these pipes when slurmstepd dies, so this process must not hold them open.
   (void)close_range(0, ~0U, 0);
   int status = 0;
   while (waitpid(process, &status, 0) != process) {

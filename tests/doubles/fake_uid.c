@@ -1,5 +1,5 @@
-// For LD_PRELOAD: a process that claims to be another user, FAKE_UID, as one may that sends its own user id to a
-// server.
+// For LD_PRELOAD: makes a process claim the user id FAKE_UID. A client that sends its own user id to a server can
+// do this.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 #include <sys/types.h>

@@ -1,13 +1,13 @@
-// Makes one call of the plugin fail: preloaded into srun, sbatch, slurmd or slurmstepd it stands before the functions
-// that spank_bootstrap.so calls, and knows by the return address which calls are its. FAULT_CALLS is the order:
+// Makes one call of the plugin fail. Preloaded into srun, sbatch, slurmd or slurmstepd, it replaces the functions that
+// spank_bootstrap.so calls, and recognises the plugin's calls by their return address. FAULT_CALLS says what to do:
 //   count                     a line "count HOOK FUNCTION NUMBER" when a hook has returned, for each function it called
 //   user_init:malloc:12       the twelfth malloc in user_init fails, and leaves the line "failed user_init malloc 12"
-//   user_init:malloc:12+      that one and all after it in this hook
-// What is called from no hook (when the plugin is loaded, and in callbacks of options) counts as the hook "load". The
-// lines go to /tmp/fault_calls.log where there is such a file.
+//   user_init:malloc:12+      that call and all later ones in this hook
+// Calls outside of hooks (when the plugin is loaded, and in callbacks of options) count as the hook "load". The lines
+// go to /tmp/fault_calls.log if this file exists.
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-// With it, read() and others are inline functions of libc's headers, and clang accepts no second one.
+// It makes read() and others inline functions of libc's headers, and clang accepts no second definition.
 #undef _FORTIFY_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -62,12 +62,12 @@ static void note(const char* format, ...) {
   va_end(words);
   const int file = open(kLog, O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0) return;
-  if (write(file, line, (size_t)length) != length) abort();  // a test must not count what it did not see
+  if (write(file, line, (size_t)length) != length) abort();  // else a test would miss this line
   (void)close(file);
 }
 
-// Programs of the user must not inherit what is meant for Slurm's, but what stands before those (env, setpriv) must
-// pass it on.
+// Programs of the user must not inherit these variables, but programs that start Slurm's (env, setpriv) must pass
+// them on.
 __attribute__((constructor)) static void read_order(void) {
   const char* const text = getenv("FAULT_CALLS");
   if (text != NULL) {
@@ -112,7 +112,7 @@ static bool is_plugins(const void* address) {
   return (uintptr_t)address >= plugin_begin && (uintptr_t)address < plugin_end;
 }
 
-// Counts a call of the plugin; whether it is to fail.
+// Counts a call of the plugin. Returns true if it is to fail.
 static bool is_to_fail(int* place, const char* function, const void* caller) {
   if (!is_plugins(caller)) return false;
   for (int i = 0; *place == 0 && i < kMaxFunctions; ++i) {
@@ -136,7 +136,7 @@ static void* next(const char* function) {
   return real_dlsym(RTLD_NEXT, function);
 }
 
-// FUNCTION as the next library has it, that does `failure` instead when it is the call's turn.
+// Defines FUNCTION: it calls the next library's, or does `failure` if this call is to fail.
 #define FAULT(type, function, parameters, arguments, failure)         \
   type function parameters {                                          \
     static int place;                                                 \
@@ -153,7 +153,7 @@ static void* next(const char* function) {
     return result;           \
   } while (0)
 
-// The two that finding the next one may itself need.
+// The search for the next function may itself call these two.
 extern void* __libc_malloc(size_t size);
 extern void* __libc_realloc(void* old, size_t size);
 void* malloc(size_t size) {
@@ -216,8 +216,8 @@ FAULT(int, socket, (int domain, int type, int protocol), (domain, type, protocol
 FAULT(int, unsetenv, (const char* name), (name), WITH(EINVAL, -1))
 FAULT(ssize_t, write, (int file, const void* bytes, size_t size), (file, bytes, size), WITH(EIO, -1))
 
-// The same of a function with more arguments than its type has: those behind `last`, each a `word`. All that could be
-// there are passed on, as the kernel takes them.
+// The same for a variadic function: the arguments behind `last`, each of type `word`. Up to six are passed on, whether
+// the caller gave them or not.
 #define FAULT_OF_MANY(type, function, parameters, last, word, arguments, failure) \
   type function parameters {                                                      \
     static int place;                                                             \
@@ -240,7 +240,7 @@ FAULT_OF_MANY(long, syscall, (long number, ...), number, long,
 FAULT_OF_MANY(spank_err_t, spank_get_item, (spank_t spank, spank_item_t item, ...), item, void*,
               (spank, item, words[0], words[1], words[2]), return ESPANK_ERROR)
 
-// What Slurm calls in place of each hook, so that it is known which one runs.
+// Slurm calls these in place of the hooks, so that the current hook is known.
 static int (*real_hooks[kHooks])(spank_t, int, char**);
 
 static int call(int which, spank_t spank, int count, char** arguments) {
@@ -267,7 +267,7 @@ HOOK(8)
 static int (*const kCalls[kHooks])(spank_t, int, char**) = {NULL,   call_1, call_2, call_3, call_4,
                                                             call_5, call_6, call_7, call_8};
 
-// Slurm finds hooks by dlsym, and gets ours instead; the plugin finds functions of Slurm's by it.
+// Slurm looks up hooks by dlsym and gets these instead. The plugin looks up functions of Slurm by dlsym.
 void* dlsym(void* handle, const char* name) {
   static const char kPrefix[] = "slurm_spank_";
   static int place;

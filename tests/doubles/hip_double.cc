@@ -1,9 +1,9 @@
 // libamdhip64.so.6 for machines without a GPU of AMD: devices, their PCI addresses, and a current one in each thread.
 // SPDX-License-Identifier: Apache-2.0
 //
-// HIP_DOUBLE_DEVICES is the number of GPUs of the machine (none without it). ROCR_VISIBLE_DEVICES leaves some of them,
-// in its order; HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where that is empty, counts from 0 in what is left. Both
-// end at the first entry that is none.
+// HIP_DOUBLE_DEVICES is the number of GPUs of the machine (default: none). ROCR_VISIBLE_DEVICES selects some of them,
+// in its order. HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES if that is empty, counts from 0 in this selection. Both
+// lists end at the first invalid entry.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -19,7 +19,7 @@ constexpr int kInvalidDevice = 101;
 
 __attribute__((tls_model("initial-exec"))) thread_local int current = 0;
 
-// What `list` leaves of `devices`; all of them where it is not set.
+// The devices that `list` selects; all of them if it is not set.
 std::vector<int> selected(const std::vector<int>& devices, const char* list) {
   if (list == nullptr) return devices;
   std::vector<int> left;

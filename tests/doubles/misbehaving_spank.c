@@ -1,5 +1,5 @@
-// A SPANK plugin that does what ours must not do, for the controls of the tests that would notice it. Its arguments
-// name what, and in which hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
+// A SPANK plugin that does what ours must not do: the control of the tests that look for this. Its arguments name the
+// fault and the hook: overflow=HOOK writes behind its memory, undefined=HOOK shifts too far, leak=HOOK loses
 // memory, open=HOOK opens a file, connect=HOOK a connection, hang=HOOK does not return, leave=HOOK leaves a file and a
 // process behind, end=HOOK ends the process with success, crash=HOOK by SIGSEGV, fail=HOOK returns -1; HOOK is
 // local_user_init, user_init, task_post_fork, task_init or task_exit. With lose=slurmd slurmd
@@ -22,7 +22,7 @@ SPANK_PLUGIN(stray_double, 1)
 enum { kBytes = 16, kManyBytes = 1024 * 1024, kSeconds = 60 };
 
 static void overflow(void) {
-  volatile char* volatile memory = malloc(kBytes);  // or the compiler would leave out what it sees to be in vain
+  volatile char* volatile memory = malloc(kBytes);  // volatile, else the compiler would leave out unused memory
   if (memory == NULL) return;
   memory[kBytes] = 1;
   free((void*)memory);
@@ -72,7 +72,7 @@ static void leave(void) {
   }
 }
 
-// Reachable for ever, or a compiler may leave the allocation out.
+// Global, else a compiler may leave the allocation out.
 static void* volatile lost;
 
 static void lose_at_fork(void) {
@@ -82,7 +82,7 @@ static void lose_at_fork(void) {
   if (lost != NULL) memset(lost, 1, kManyBytes);
 }
 
-// slurmd calls no hook when it starts a step, but it forks.
+// slurmd calls no hook at the start of a step, but it forks.
 static void lose(void) { (void)pthread_atfork(NULL, lose_at_fork, NULL); }
 
 static void end(void) { exit(0); }

@@ -1,7 +1,7 @@
 // The C functions of the NCCL double.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Built once for each version that it stands for (NCCL_DOUBLE_VERSION), with the functions that this version has.
+// Built once for each version of NCCL (NCCL_DOUBLE_VERSION), with the functions that this version has.
 #include "nccl_double.h"
 
 #include <fcntl.h>
@@ -24,8 +24,8 @@ namespace {
 
 constexpr unsigned kConfigMagic = 0xcafebeef;
 
-// "ncclCommInitRank ranks=4 rank=1 ids=1 hash=89ab12cd": one write a line, so that processes do not mix theirs. Of ids
-// there is a hash, by which a test sees that all ranks have the same: an id itself is written nowhere.
+// "ncclCommInitRank ranks=4 rank=1 ids=1 hash=89ab12cd": each line is one write, so that lines of processes do not mix.
+// The hash of the ids shows a test that all ranks have the same ones: an id itself is written nowhere.
 void log(const std::string& line) {
   const char* const path = std::getenv("NCCL_DOUBLE_LOG");
   if (path == nullptr) return;
@@ -43,7 +43,7 @@ std::string hash_of(const std::vector<ncclUniqueId>& ids) {
   return std::to_string(std::hash<std::string>()(bytes));
 }
 
-// A shorter structure than ours is one of an older header.
+// A shorter structure than ours comes from an older header.
 bool is_blocking(const ncclConfig_t* config) {
   if (const char* const wanted = std::getenv("NCCL_COMM_BLOCKING"); wanted != nullptr)
     return std::string(wanted) != "0";
@@ -73,7 +73,7 @@ ncclResult_t init(const char* call, ncclComm_t* result, int ranks, std::vector<n
     blocking = is_blocking(config);
   });
   if (checked != ncclSuccess) return checked;
-  // A communicator that fails at once is not deleted: what is connected stays so.
+  // A communicator that fails at once is not deleted: its connections stay open.
   auto* const comm = new ncclComm(rank, ranks, blocking);
   // ncclCommInitRank, which has no configuration, waits whatever NCCL_COMM_BLOCKING is.
   const auto code =

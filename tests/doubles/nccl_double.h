@@ -8,15 +8,15 @@
  * communicator, when ncclCommGetAsyncError returns it). NCCL_SOCKET_IFNAME, NCCL_HOSTID, NCCL_COMM_ID,
  * NCCL_COMM_BLOCKING and NCCL_DEBUG are honoured.
  *
- * It is as unkind as NCCL was seen to be. Two ranks on one GPU: these two fail, the others hang on one node, and get
- * ncclRemoteError on several. A stranger closes its connection: 2.14 hangs, 2.18 to 2.23 fail; 2.28 passes over it
- * until the ranks are connected, and hangs when one comes to the port of a proxy. A rank that fails leaves its
+ * It fails as NCCL was seen to fail. Two ranks on one GPU: these two fail, the others hang on one node, and get
+ * ncclRemoteError on several. A stranger closes its connection: 2.14 hangs, 2.18 to 2.23 fail; 2.28 ignores it until
+ * the ranks are connected, and hangs if a stranger connects to the port of a proxy. A rank that fails leaves its
  * connections open as long as its process lives. ncclCommAbort takes 0.9 s while the ranks connect.
  *
- * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT is what a rank does in
- * ncclCommInitRank, or "fail:2" of rank 2 of the communicator alone: "stall" (never checks in), and once it is
- * connected: "fail" (alone, for want of memory), "late-fail" (three seconds later), "stop" (the process stands
- * still), "kill" (it is killed), "slow" (half a second before it connects to the proxies).
+ * NCCL_DOUBLE_LOG names a file that gets one line for each call. NCCL_DOUBLE_INIT makes each rank misbehave in
+ * ncclCommInitRank; "fail:2" only rank 2 of the communicator. "stall": it never checks in. The others happen once it
+ * is connected: "fail" (out of memory), "late-fail" (the same three seconds later), "stop" (the process stops),
+ * "kill" (it is killed), "slow" (half a second before it connects to the proxies).
  */
 #ifndef TESTS_DOUBLES_NCCL_DOUBLE_H
 #define TESTS_DOUBLES_NCCL_DOUBLE_H

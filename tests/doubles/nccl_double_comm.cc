@@ -1,4 +1,4 @@
-// A communicator of the NCCL double, and what its ranks exchange when they make it.
+// A communicator of the NCCL double, and the data that its ranks exchange when they make it.
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_double_parts.h"
 
@@ -38,7 +38,7 @@ std::uint64_t own_host() {
   return hash(name.data());
 }
 
-// Of CUDA where the process has it, else of HIP.
+// A function of CUDA if the process has loaded it, else of HIP.
 template <class Function>
 Function find(const char* cuda_name, const char* hip_name) {
   const char* name = cuda_name;
@@ -50,7 +50,7 @@ Function find(const char* cuda_name, const char* hip_name) {
   return library == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(library, name));
 }
 
-// The place of another rank that is on the same GPU; none: `peers.size()`.
+// The index of another rank on the same GPU, or `peers.size()`.
 std::size_t find_sharer(const std::vector<Peer>& peers, std::size_t self) {
   std::size_t i = 0;
   while (i < peers.size() &&
@@ -60,7 +60,7 @@ std::size_t find_sharer(const std::vector<Peer>& peers, std::size_t self) {
   return i;
 }
 
-// Those that share a GPU find it out, each for itself; the others have only lost a peer.
+// Ranks that share a GPU find this out by themselves; the others only lose a peer.
 void compare_gpus(const std::vector<Peer>& peers, std::size_t self, const nccl_double::AbortFlag& abort) {
   if (const auto other = find_sharer(peers, self); other < peers.size()) {
     std::array<char, 160> text{};
@@ -91,7 +91,7 @@ void fail_in_init(int rank) {
   if (fault == "slow") (void)::usleep(500000);
 }
 
-// Of the process, as in NCCL. Texts stay: a caller may still read one after the next error.
+// One for the process, as in NCCL. Texts are never freed: a caller may still read one after the next error.
 std::mutex last_error_mutex;
 const char* last_error_text = "";
 
@@ -126,7 +126,7 @@ void ncclComm::build(const std::vector<ncclUniqueId>& ids) {
   is_built = true;
 }
 
-// Gathered and then added in order of rank, so that all ranks get the same bits.
+// Gathers the values and adds them in order of rank, so that all ranks get the same bits.
 void ncclComm::all_reduce(const float* from, float* to, std::size_t count) const {
   if (!ring) throw Trouble{ncclInvalidUsage, "the communicator is not ready"};
   std::vector<float> all(count * static_cast<std::size_t>(ranks));

@@ -1,4 +1,4 @@
-// The parts of the NCCL double: TCP whose waits a flag ends, roots and rings by which ranks find each other,
+// The parts of the NCCL double: TCP with waits that a flag ends, the roots and rings that connect ranks, and
 // communicators.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,10 +28,10 @@ struct Trouble {
 using Magic = std::uint64_t;
 using AbortFlag = std::atomic<bool>;
 
-int version();                                   // that this copy stands for, as ncclGetVersion returns it
+int version();                                   // of NCCL, as ncclGetVersion of this copy returns it
 [[noreturn]] void hang(const AbortFlag& abort);  // until the flag is set
 
-// Who is asked for at a port: what a stranger there does to NCCL depends on it.
+// The owner of a port: NCCL treats a stranger differently at each.
 enum class Port : std::uint8_t { kBootstrap, kProxy };
 
 class Socket {
@@ -44,20 +44,20 @@ class Socket {
   }
   ~Socket();
 
-  // On the address of the interface that NCCL_SOCKET_IFNAME leaves, a port that is free.
+  // Listens at a free port of the interface that NCCL_SOCKET_IFNAME selects.
   static Socket listener();
   static Socket listener_at(const sockaddr_in& address);
   sockaddr_in address() const;
 
   // Tries again while there is no listener, as NCCL does.
   static Socket connect(const sockaddr_in& address, Magic magic, const AbortFlag& abort);
-  // The next connection that begins with this magic; the others are strangers. One that sends nothing keeps it waiting,
-  // as it does NCCL's root.
+  // The next connection that begins with this magic number; the others are strangers. A connection that sends nothing
+  // blocks this call, as it blocks NCCL's root.
   Socket accept(Magic magic, Port port, const AbortFlag& abort) const;
 
   void send(const void* bytes, std::size_t size, const AbortFlag& abort) const;
   void receive(void* bytes, std::size_t size, const AbortFlag& abort) const;
-  // Sends on this one and receives on the other at the same time: both may be larger than the kernel's buffers.
+  // Sends on this socket and receives on the other at the same time: the data may be larger than the kernel's buffers.
   void swap_with(const Socket& other, const void* sent, void* received, std::size_t size, const AbortFlag& abort) const;
 
  private:
@@ -66,7 +66,7 @@ class Socket {
   int descriptor_ = -1;
 };
 
-// What is in an ncclUniqueId; the rest of its 128 bytes is zero, as in NCCL's.
+// The content of an ncclUniqueId; the rest of its 128 bytes is zero, as in NCCL.
 struct Handle {
   Magic magic;
   sockaddr_in address;
@@ -74,7 +74,7 @@ struct Handle {
 };
 
 // Starts a root: a listening socket and a thread that stays until all of its ranks have checked in.
-// With NCCL_COMM_ID there is none yet: rank 0 starts it at that address, and the id names nothing else.
+// With NCCL_COMM_ID it starts none: rank 0 starts the root at that address, and the id has only this address.
 ncclUniqueId start_root();
 // The fault that NCCL_DOUBLE_INIT names for this rank.
 std::string fault_of_init(int rank);
@@ -86,7 +86,7 @@ class Ring {
 
   Magic magic() const { return magic_; }
 
-  // `all` has room for `size` bytes of each rank; this one's are at their place already.
+  // `all` has room for `size` bytes of each rank; the bytes of this rank are in it already.
   void all_gather(void* all, std::size_t size, const AbortFlag& abort) const;
 
  private:
@@ -97,17 +97,17 @@ class Ring {
   Socket previous_;
 };
 
-// NCCL's rule, written down here once more so that the library under test is not its own judge: root number `root` of
-// `roots` begins with this rank. The same for root == roots gives `ranks`.
+// The first rank of root number `root` of `roots`; `ranks` if root == roots. NCCL's rule, written a second time so that
+// the tests do not compare the library with itself.
 int first_rank(int root, int ranks, int roots);
 
 void set_last_error(const std::string& text);  // and prints it when NCCL_DEBUG is set
 
-// Calls `work`, and returns the code of its trouble.
+// Calls `work`, and returns the code of its Trouble.
 ncclResult_t guarded(const std::function<void()>& work) noexcept;
 const char* last_error();
 
-// The PCI bus id, as one number, of the calling thread's device in CUDA or HIP; -1: neither is in the process.
+// The PCI bus id, as one number, of the calling thread's device in CUDA or HIP; -1 if neither is loaded.
 std::int64_t bus_of_thread();
 
 }  // namespace nccl_double
@@ -123,7 +123,7 @@ struct ncclComm {
   void build(const std::vector<ncclUniqueId>& ids);
   void all_reduce(const float* from, float* to, std::size_t count) const;
 
-  // On a blocking communicator at once; else in a thread, and ncclInProgress meanwhile.
+  // Does the work at once on a blocking communicator; else in a thread, and returns ncclInProgress.
   ncclResult_t start(std::function<void(ncclComm&)> work);
 
   int rank;
@@ -134,6 +134,6 @@ struct ncclComm {
   std::atomic<ncclResult_t> state{ncclSuccess};
   std::atomic<bool> is_built{false};
   std::unique_ptr<nccl_double::Ring> ring;
-  std::vector<nccl_double::Socket> proxies;  // its own, which goes on listening, and the connections of two ranks
+  std::vector<nccl_double::Socket> proxies;  // its own, which keeps listening, and the connections of two ranks
   std::thread worker;
 };

@@ -16,8 +16,8 @@
 namespace nccl_double {
 namespace {
 
-// What a rank sends its root. The first rank of a root also sends it to the root before, whose last rank
-// connects to it; it is called by the number behind that root's last one there.
+// The message of a rank to its root. The first rank of a root also sends it to the root before, whose last rank
+// connects to it; there its number follows that of the last rank.
 struct CheckIn {
   int rank;
   int ranks;
@@ -40,7 +40,7 @@ int root_of(int rank, int ranks, int roots) {
   return root;
 }
 
-// The root that one id names: sends each of its ranks the address of the next one, as soon as both have checked in.
+// The root of one id. Sends each of its ranks the address of the next rank, as soon as both have checked in.
 class Root {
  public:
   Root(Magic magic, Socket listener) : magic_(magic), listener_(std::move(listener)) {}
@@ -84,7 +84,7 @@ class Root {
     is_answered_.resize(static_cast<std::size_t>(own_));
   }
 
-  // True when all ranks have their answer.
+  // True if all ranks have their answer.
   bool pass_on() {
     bool is_done = true;
     for (std::size_t place = 0; place < is_answered_.size(); ++place) {
@@ -106,7 +106,7 @@ class Root {
   int root_ = 0;
   int first_ = 0;
   int own_ = 0;  // ranks of this root
-  // By place in this root; one more where the next root's first rank counts.
+  // By number in this root; one more if the next root's first rank is expected, too.
   std::vector<std::optional<CheckIn>> arrived_;
   std::vector<bool> is_answered_;
 };
@@ -116,7 +116,7 @@ extern "C" void* run_root(void* argument) {
   try {
     root->serve();
   } catch (const Trouble& trouble) {
-    set_last_error(trouble.text);  // and the ranks go on waiting, as NCCL's do
+    set_last_error(trouble.text);  // and its ranks keep waiting, as NCCL's do
   }
   return nullptr;
 }

@@ -27,7 +27,7 @@ constexpr int kPassesStrangers = 22800;
   throw Trouble{ncclSystemError, std::string("Call to ") + call + " failed : " + std::strerror(errno)};
 }
 
-// What the flag interrupts, all of the waiting in the double.
+// Every wait of the double; the flag ends it.
 short wait_for(int descriptor, short events, const AbortFlag& abort) {
   while (true) {
     if (abort) throw Trouble{ncclInternalError, "aborted"};
@@ -38,7 +38,7 @@ short wait_for(int descriptor, short events, const AbortFlag& abort) {
   }
 }
 
-// The one that NCCL_SOCKET_IFNAME names, as "lo" or "=lo"; else the first one but loopback, if there is one.
+// The interface that NCCL_SOCKET_IFNAME names, as "lo" or "=lo"; else the first one that is not loopback, if any.
 sockaddr_in find_interface() {
   const char* const variable = std::getenv("NCCL_SOCKET_IFNAME");
   std::string_view wanted = variable == nullptr ? "" : variable;
@@ -70,7 +70,7 @@ int new_socket() {
   return descriptor;
 }
 
-// Returns where NCCL ignores a connection that is not from a rank.
+// Returns if this version of NCCL ignores a connection that is not from a rank; else hangs or fails as it does.
 void meet_stranger(bool has_closed, Port port, const AbortFlag& abort) {
   const bool passes = version() >= kPassesStrangers;
   if ((has_closed && version() < kFailsAtStrangers) || (passes && port == Port::kProxy)) hang(abort);
@@ -96,7 +96,7 @@ Socket Socket::listener() { return listener_at(find_interface()); }
 
 Socket Socket::listener_at(const sockaddr_in& address) {
   Socket socket(new_socket());
-  // As NCCL does for a port from the environment: connections that have ended keep it for a minute.
+  // As NCCL does for a port from the environment: ended connections would block the port for a minute.
   const int on = 1;
   if (address.sin_port != 0) (void)::setsockopt(socket.descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -129,7 +129,7 @@ Socket Socket::connect(const sockaddr_in& address, Magic magic, const AbortFlag&
       return socket;
     }
     errno = error;
-    // The older ones give up where a root has gone.
+    // These older versions give up if the root has ended.
     const bool is_gone = error == ECONNREFUSED && version() >= kFailsAtStrangers && version() < kPassesStrangers;
     if (!is_worth_another_try(error) || (is_gone && ++refusals > kRefusals)) fail_with_errno("connect");
     if (abort) throw Trouble{ncclInternalError, "aborted"};
@@ -141,7 +141,7 @@ Socket Socket::accept(Magic magic, Port port, const AbortFlag& abort) const {
   while (true) {
     (void)wait_for(descriptor_, POLLIN, abort);
     Socket peer(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (peer.descriptor_ < 0) continue;  // gone again
+    if (peer.descriptor_ < 0) continue;  // it has disconnected
     const int on = 1;
     (void)::setsockopt(peer.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     Magic shown = 0;
@@ -188,7 +188,7 @@ void Socket::receive(void* bytes, std::size_t size, const AbortFlag& abort) cons
 
 void Socket::swap_with(const Socket& other, const void* sent, void* received, std::size_t size,
                        const AbortFlag& abort) const {
-  // Small enough for the kernel to take at once, whatever the peer does meanwhile.
+  // Small enough for the kernel's buffer, so that the peer cannot delay it.
   constexpr std::size_t kPiece = 16384;
   const auto* out = static_cast<const char*>(sent);
   auto* in = static_cast<char*>(received);

@@ -1,5 +1,5 @@
 /*
- * A library with NCCL's names that is too old to be used. With NCCL_REFUSED_UNDEFINED it cannot be loaded, as an NCCL
+ * A library with NCCL's names that is too old to use. With NCCL_REFUSED_UNDEFINED it cannot be loaded, like an NCCL
  * for a newer CUDA. With NCCL_REFUSED_ENDLESS its constructor does not return.
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,20 +1,20 @@
-// A SPANK plugin that does what plugins of sites do, so that ours can be tried before and behind it. Its arguments:
+// A SPANK plugin that behaves like plugins of sites, so that ours can be tested before and behind it. Its arguments:
 //   pyxis         --container-image=NAME gives the task the environment of the image, and in an image of PyTorch its
 //                 ranks, as pyxis (pyxis_slurmstepd.c, pytorch_setup) and enroot's hook 50-slurm-pytorch.sh do
 //   hide=FOLDER   the container has a mount namespace of its own, where this folder is empty
 //   NAME=VALUE    a variable of the image
-//   mpibind       each task gets its part of the node's GPUs, and threads, as LLNL's mpibind does: a value of
-//                 OMP_NUM_THREADS that is there in task_init is the user's
+//   mpibind       each task gets its part of the node's GPUs, and threads, as LLNL's mpibind does it: a value of
+//                 OMP_NUM_THREADS that task_init finds is the user's
 //   cray          PMI_CONTROL_PORT, as mpi/cray_shasta sets it: the first of the step's reserved ports
-//   uuids=ID,...  the lists of GPUs have the UUID of each GPU in place of its number, as where Slurm knows UUIDs
-//   late          SITE_LATE="HOOK NODE SECONDS" in the step's environment: HOOK, user_init or task_init, takes so long
-//                 on this node, as the import of an image does
-//   share         each task of a node takes the environment of the first one over its own, but for what Slurm sets for
-//                 each task, as pyxis does with that of its container
-//   start         starts the program in task_init, as GSI's singularity-exec starts it in a container: the hooks of the
+//   uuids=ID,...  the lists of GPUs have the UUID of each GPU in place of its number, as if Slurm knew UUIDs
+//   late          SITE_LATE="HOOK NODE SECONDS" in the step's environment: HOOK, user_init or task_init, takes this
+//                 long on this node, like the import of an image
+//   share         the environment of the first task of a node replaces that of each other task, except for variables
+//                 that Slurm sets for each task, as pyxis does with the environment of its container
+//   start         starts the program in task_init, as GSI's singularity-exec starts it in a container: the hooks of
 //                 plugins behind it do not run in this task
-//   options       --bootstrap and --bootstrap-port, the names of ours: Slurm gives each name to the plugin that comes
-//                 first in plugstack.conf
+//   options       registers --bootstrap and --bootstrap-port, which are our names: Slurm gives each name to the plugin
+//                 that is first in plugstack.conf
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -38,7 +38,7 @@ enum { kFirstSpecialStep = 0xfffffff0 };
 
 static char image[kSize];
 
-// Of all tasks of a node. Pages that are not written take no memory.
+// Shared by all tasks of a node. Pages that are not written take no memory.
 struct shared {
   atomic_bool has_first;
   atomic_bool is_written;
@@ -58,7 +58,7 @@ static int print_option(int value, const char* text, int is_remote) {
   return 0;
 }
 
-// What follows `name`, such as "hide=", in the first argument that begins with it; NULL: there is none.
+// The text after `name`, such as "hide=", in the first argument that begins with it; NULL if there is none.
 static const char* argument(const char* name, int count, char** arguments) {
   for (int i = 0; i < count; ++i) {
     if (strncmp(arguments[i], name, strlen(name)) == 0) return arguments[i] + strlen(name);
@@ -67,7 +67,7 @@ static const char* argument(const char* name, int count, char** arguments) {
 }
 
 int slurm_spank_init(spank_t spank, int count, char** arguments) {
-  // Slurm takes pointers to what need not be changed, without const.
+  // Slurm's declarations lack const for texts that it does not change.
   static char container[] = "container-image", port[] = "bootstrap-port", mode[] = "bootstrap", value[] = "VALUE";
   static char usage[] = "[site double] of another plugin";
   struct spank_option of_container = {container, value, usage, 1, 0, take_image};
@@ -107,7 +107,7 @@ static bool write_file(const char* path, const char* text) {
   return is_written;
 }
 
-// As a container without a privileged helper is entered: the user stays the same, and root becomes the overflow user.
+// Enters a container as without a privileged helper: the user stays the same, and root becomes the overflow user.
 static bool hide(const char* folder) {
   char map[64];
   (void)snprintf(map, sizeof map, "%u %u 1", geteuid(), geteuid());
@@ -129,7 +129,7 @@ static void enter_container(spank_t spank, int count, char** arguments) {
   }
   if (strstr(image, "pytorch") == NULL) return;
   (void)spank_setenv(spank, "PYTORCH_VERSION", "2.3.0", 1);
-  // enroot's hook: each only where the container has none; pyxis: always.
+  // enroot's hook sets each of these only if the container has none; pyxis always.
   (void)spank_setenv(spank, "MASTER_PORT", "61000", 0);
   set_number(spank, "WORLD_SIZE", item(spank, S_JOB_TOTAL_TASK_COUNT), 0);
   set_number(spank, "RANK", item(spank, S_TASK_GLOBAL_ID), 1);

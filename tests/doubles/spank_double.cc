@@ -1,4 +1,4 @@
-// Slurm as a SPANK plugin sees it: functions of the same names, answered from one struct that a test fills.
+// Slurm as a SPANK plugin sees it: functions of the same names, which read one struct that a test fills.
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_double.h"
 
@@ -14,8 +14,8 @@ constexpr auto kSuccess = static_cast<spank_err_t>(ESPANK_SUCCESS);
 std::vector<std::string> environment_of_task;
 std::vector<char*> environment_pointers;
 
-// As the job brought it along, with what has become of it since. Made anew after a change alone, so that a test that
-// counts instructions counts those of the plugin.
+// The environment of the job with all changes since. It is made again only after a change, so that a test that counts
+// instructions counts those of the plugin.
 char** job_environment() {
   static std::map<std::string, std::string> seen;
   static std::size_t size = 0;
@@ -152,7 +152,7 @@ void slurm_error(const char* format, ...) {
   (void)std::fprintf(stderr, "error: %s\n", text.data());
 }
 
-// slurmd's log on a node.
+// Writes to slurmd's log on a node.
 void slurm_info(const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);

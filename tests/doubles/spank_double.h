@@ -1,4 +1,4 @@
-// Slurm as a SPANK plugin sees it: functions of the same names, answered from one struct that a test fills.
+// Slurm as a SPANK plugin sees it: functions of the same names, which read one struct that a test fills.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,12 +27,12 @@ struct SpankDouble {
   std::vector<std::string> job_environment;  // "NAME=VALUE"
   std::string program = "python3";           // what the step starts
   std::map<std::string, std::string> task_environment;
-  std::vector<std::string> errors;              // what slurm_error was given
+  std::vector<std::string> errors;              // texts of slurm_error
   std::map<std::string, spank_option> options;  // by name
   std::function<bool(const std::string& call)> fails = [](const std::string&) { return false; };
 };
 
-// The one that the functions answer from. A test sets it up in a child process, where nothing is left of other tests.
+// The struct that the functions read. A test fills it in a child process, which has no state of other tests.
 SpankDouble& spank_double();
 
 // The opaque handle for the plugin's hooks.

@@ -1,4 +1,4 @@
-// The reports of a check: bytes from anybody who can connect are refused, or come back as they were written.
+// The reports of a check: bytes that any process can send are refused, or read as they were written.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/host_list.h"
 #include "property.h"

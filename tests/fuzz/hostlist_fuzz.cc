@@ -1,4 +1,4 @@
-// Any bytes as a host list: refused with a readable reason, or a list within its limits.
+// Any bytes as a host list: refused with a readable reason, or read as a list within its limits.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>

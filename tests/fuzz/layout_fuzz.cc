@@ -1,4 +1,4 @@
-// Task counts and layout texts: what is accepted is consistent in itself, and is read as we write it.
+// Task counts and layout texts: each accepted text is consistent, and is read as we write it.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 #include <string>
@@ -10,7 +10,7 @@ namespace {
 
 using bootstrap::LayoutComponent;
 
-// Inputs that mean many ranks are slow without being interesting.
+// Inputs with many ranks are slow and show nothing new.
 constexpr std::size_t kMaxRanksHere = 4096;
 
 void check_counts(std::string_view text) {

@@ -1,4 +1,4 @@
-// Whole environments, as a hostile user could hand them to slurmstepd: a plan that keeps its promises, or an error.
+// Whole environments that a hostile user could give slurmstepd: a plan that keeps its promises, or an error.
 // SPDX-License-Identifier: Apache-2.0
 #include <set>
 #include <string>

@@ -1,4 +1,4 @@
-// What every fuzz target needs: the input as text, and a check that stops the fuzzer with a name.
+// For all fuzz targets: the input as text, and a check that stops the fuzzer with the name of a property.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

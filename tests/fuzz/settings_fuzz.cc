@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       check(settings == Settings{}, "a wrong value changes nothing");
       continue;
     }
-    if (spec.applies_to != bootstrap::AppliesTo::kStep) continue;  // tasks do not get it
+    if (spec.applies_to != bootstrap::AppliesTo::kStep) continue;  // tasks do not receive it
     const auto again = bootstrap::read_settings(write_settings(settings));
     check(again && *again == settings, "settings come back from their text");
   }

@@ -36,14 +36,14 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a real GPU; skips without one, and never passes")
     config.addinivalue_line("markers", "full: of our own tools, and long; runs with --full")
-    # Tests that are made of what is generated need it when they are collected.
+    # Tests with generated cases need it when they are collected.
     config.option.seed = config.option.seed or random.SystemRandom().randrange(1, 1_000_000)
     if config.option.stepmgr:
         Cluster.settings = ("--set", "SlurmctldParameters=enable_stepmgr", "--set", "PrologFlags=Contain")
         Cluster.has_step_managers = True
     # SIGTERM ends pytest as Ctrl-C does: through the fixtures, which take their clusters down.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A shell lets what it starts in the background ignore SIGINT, and every srun would inherit that.
+    # Programs that a shell starts in the background ignore SIGINT, and every srun would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -61,8 +61,8 @@ def pytest_collection_modifyitems(config, items):
             item.user_properties.append(("says", sentence_of(item)))
 
 
-# srun ends a step when its connection to slurmstepd, over which output comes, is reset: `_server_read` of Slurm's step_io.c.
-# No plugin is asked then. It was seen on machines with many more programs than cores.
+# srun ends a step if its connection to slurmstepd for output is reset: `_server_read` of Slurm's step_io.c. No plugin takes part.
+# It happened on machines with many more programs than cores.
 OF_SLURM = re.compile(r"srun: error: .*step_launch_notify_io_failure: aborting, io error with slurmstepd on node \d+")
 # Characters of a failure. Python's XML parser takes minutes for a text of some megabytes.
 LONGEST_FAILURE = 100_000
@@ -70,7 +70,7 @@ LONGEST_FAILURE = 100_000
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """A failure of Slurm's own is counted apart, as skipped. Of a long text the begin and the end are kept."""
+    """Reports a failure of Slurm's own as skipped, and keeps the begin and the end of a long text."""
     report = (yield).get_result()
     text = report.longreprtext if report.failed else ""
     if len(text) > LONGEST_FAILURE:
@@ -82,7 +82,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def sentence_of(item):
-    """What the page of scripts/gpu-check calls it: the first line of its docstring, and its own name without one."""
+    """The title of a test in the page of scripts/gpu-check: the first line of its docstring, or else its name."""
     says = (item.function.__doc__ or item.originalname.removeprefix("test_").replace("_", " ")).splitlines()[0]
     return f"{says} ({item.callspec.id})" if hasattr(item, "callspec") else says
 
@@ -100,7 +100,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def limit_time(item):
-    """Lets a test fail that hangs, so that the others are run; not while clusters are taken down."""
+    """Lets a test that hangs fail, so that the other tests run; not while clusters are taken down."""
     seconds = 7200 if item.config.getoption("--full") else 2400
 
     def give_up(*_):
@@ -132,7 +132,7 @@ def is_full(pytestconfig):
 
 @contextmanager
 def clusters():
-    """A function that makes clusters; each has a name that no other test run on this machine uses, and is gone at the end."""
+    """A function that makes clusters. Each has a name that no other test run on this machine uses, and is removed at the end."""
     if os.geteuid() != 0:
         pytest.skip("a cluster needs root")
     if not shutil.which("slurmctld"):
@@ -148,7 +148,7 @@ def clusters():
     try:
         yield make
     finally:
-        # A second Ctrl-C shall not stop the cleaning.
+        # A second Ctrl-C must not stop the cleanup.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         troubles = [cluster.close() for cluster in made]
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -170,13 +170,13 @@ def shared_clusters():
 
 @pytest.fixture(scope="session")
 def cluster(shared_clusters):
-    """The cluster most tests share: two nodes, two GPUs each, no plugin."""
+    """The cluster that most tests share: two nodes, two GPUs each, no plugin."""
     return shared_clusters("plain").up("--no-plugin")
 
 
 @pytest.fixture(scope="session")
 def wide_cluster(shared_clusters):
-    """Four nodes with many CPUs, where the plugin sets up every step, also those with more tasks than GPUs."""
+    """Four nodes with many CPUs, where the plugin sets up every step, also steps with more tasks than GPUs."""
     return shared_clusters("wide").up(
         *("--nodes", "4", "--cpus", "64", "--gpus", "8", "--plugin-args", "when=always gpu_share=on"),
         *("--set", "LaunchParameters=use_interactive_step"),
@@ -215,7 +215,7 @@ def campaign(request):
 @pytest.fixture
 def figure(campaign, capsys):
     """Prints a figure and keeps it for the report: figure("B1", got="0 of 10,000 failed", met=True, control="...", seed=7).
-    That of a campaign which was cut short is not met."""
+    The figure of a campaign that was cut short is not met."""
 
     def add(identity, part="", *, met, why="", **facts):
         is_full = facts.pop("is_full", campaign.is_full)
@@ -231,8 +231,8 @@ def figure(campaign, capsys):
 
 @pytest.fixture(scope="module")
 def tally(request):
-    """Counts for figures what several tests of a file measure: tally("M6", "steps refused"). It is kept when all of them
-    have run, and is met when none of them failed and TALLY_GOALS of the file, if it has any, are reached."""
+    """Adds up what several tests of a file measure for a figure: tally("M6", "steps refused"). The figure is kept when all of
+    them have run. It is met if none of them failed and TALLY_GOALS of the file, if it has any, are reached."""
     counts, failed_before = {}, request.session.testsfailed
     goals = getattr(request.module, "TALLY_GOALS", {})
 

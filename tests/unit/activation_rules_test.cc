@@ -110,7 +110,7 @@ SrunFacts launcher_of(std::uint32_t tasks, std::uint32_t nodes) {
   return step;
 }
 
-TEST(Activation, WhoUsesALauncherIsNotAdvisedToAsk) {
+TEST(Activation, ALauncherIsNotAdvisedToAsk) {
   const auto line = [](const SrunFacts& step, const UserChoice& choice, When when = When::kWorld) {
     return decide(step, kTwoByTwo, choice, when).line();
   };
@@ -143,7 +143,7 @@ TEST(Activation, AStepThatWaitsForEverHasAWarning) {
   EXPECT_TRUE(decide(step, kTwoByTwo).needs_warning);
 }
 
-TEST(Activation, WarnsOfWhatTheProgramMakesOfItsVariables) {
+TEST(Activation, WarnsOfAProgramThatDoesNotUseTheRanks) {
   const auto warnings = [](const SrunFacts& step, const UserChoice& choice) {
     return program_warnings(decide(step, kTwoByTwo, choice).decision, step);
   };
@@ -173,7 +173,7 @@ TEST(Activation, AJobWithGpusNamesTheRequestOfItsStep) {
             "NOT SET UP: the step has shares of GPUs (shard, MPS); use --bootstrap=on to set it up");
 }
 
-TEST(Activation, RulesThatNeedNoCall) {
+TEST(Activation, TheseRulesNeedNoCall) {
   const auto free = [](SrunFacts step, const UserChoice& choice = kNobody, When when = When::kWorld) {
     return decide_without_calls(choice, settings_of(when), step).has_value();
   };
@@ -244,7 +244,7 @@ TEST(Activation, ComponentsWithTheirOwnExportAreLeftAloneOrRefused) {
     const bool is_refused = choice.asked == Asked::kStrongly;
     EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);
     EXPECT_EQ(activation.decision.asked, is_refused ? Asked::kStrongly : Asked::kUnasked);
-    EXPECT_EQ(activation.needs_warning, !is_refused) << "it is an error, and no warning";
+    EXPECT_EQ(activation.needs_warning, !is_refused) << "it is an error, not a warning";
     EXPECT_NE(activation.line().find("SLURM_BOOTSTRAP_DECISION"), std::string::npos) << activation.line();
   }
 }
@@ -257,7 +257,7 @@ TEST(Activation, OffWins) {
   const auto activation = decide(step_of(4, 2), kTwoByTwo, wrong, When::kAlways);
   EXPECT_EQ(activation.line(), "NOT SET UP: X=0 is not valid, and counts as off");
   EXPECT_TRUE(activation.needs_warning);
-  EXPECT_FALSE(decide(step_of(4, 2), kTwoByTwo, wrong, When::kAsked).needs_warning) << "nobody would set it up";
+  EXPECT_FALSE(decide(step_of(4, 2), kTwoByTwo, wrong, When::kAsked).needs_warning) << "it would not be set up anyway";
 }
 
 TEST(Activation, TheSiteSetsWhichStepsAreSetUp) {
@@ -280,10 +280,10 @@ TEST(Activation, ObserveShowsTheDecisionOfWorld) {
   const auto shell = decide(step_of(4, 2, ProgramKind::kShell), kTwoByTwo, kNobody, When::kObserve);
   EXPECT_TRUE(shell.decision.is_observed);
   EXPECT_NE(shell.line().find("would say: NOT SET UP: prog is what it is"), std::string::npos);
-  EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kJob, When::kObserve), SetUp::kAllSettings) << "who asks is asked for";
+  EXPECT_EQ(set_up(step_of(4, 2), kTwoByTwo, kJob, When::kObserve), SetUp::kAllSettings) << "it asks";
 }
 
-// The nodes obey this decision. One of version 1.0.0 would end the tasks of a step that asked strongly.
+// The nodes obey this decision. A node with 1.0.0 would end the tasks of a step that asks on its own line.
 TEST(Activation, NeverSetsUpNoStepAndWarnsOfOneThatAsks) {
   for (const auto& choice : {kNobody, kJob, kLine}) {
     const auto activation = decide(step_of(4, 2), kTwoByTwo, choice, When::kNever);
@@ -312,7 +312,7 @@ TEST(Activation, ThePartitionIsTheStepsIfSrunHasNone) {
   EXPECT_EQ(decide_activation(kNobody, settings, step_of(4, 2), answers).decision.set_up, SetUp::kWorld);
 }
 
-TEST(Activation, WithoutAnAnswerOnlyAStepThatAskedIsSetUp) {
+TEST(Activation, OnlyAStepThatAsksIsSetUpWithoutAnAnswer) {
   const auto unasked = decide_without_answers(kNobody, "slurmctld did not answer within 5 s");
   EXPECT_EQ(unasked.decision.set_up, SetUp::kNothing);
   EXPECT_TRUE(unasked.needs_warning);
@@ -321,7 +321,7 @@ TEST(Activation, WithoutAnAnswerOnlyAStepThatAskedIsSetUp) {
   EXPECT_EQ(decide_without_answers(kJob, "").decision.asked, Asked::kWeakly);
 }
 
-TEST(Activation, WithoutAnAddressNoStepIsSetUpAndOneThatAskedIsRefused) {
+TEST(Activation, AStepWithoutAnAddressIsLeftAloneOrRefused) {
   for (const auto& choice : {kNobody, kJob, kLine}) {
     const auto activation = decide_without_address(choice, "a reason");
     EXPECT_EQ(activation.decision.set_up, SetUp::kNothing);

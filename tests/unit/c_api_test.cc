@@ -1,5 +1,5 @@
-// The C interface: in the process's own environment, with option structures of other headers, and over an exchange of
-// threads.
+// The C interface: in the process's own environment, with option structures of other headers, and with threads as
+// ranks of an exchange.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -157,7 +157,7 @@ TEST_F(CApi, ServesThreadsASignalHandlerAndAForkedChild) {
   bootstrap_close(open_handle);
 }
 
-TEST(Options, OfEveryHeader) {
+TEST(Options, OfEachHeaderAreRead) {
   const bootstrap_comm_options_t defaults = BOOTSTRAP_COMM_OPTIONS_INIT;
   const auto read = [&](const bootstrap_comm_options_t* given) {
     return api::read_options(given, defaults, "bootstrap_comm_options_t");
@@ -218,7 +218,7 @@ TEST(Broadcast, BringsTheBytesOfTheRoot) {
   for (const auto& answer : broadcast({0, 0, 1})) EXPECT_EQ(answer.status, BOOTSTRAP_ERROR_DISAGREEMENT);
 }
 
-// The status of each rank of an exchange in which rank 2 passes these.
+// The status of each rank in an exchange to which rank 2 passes these arguments.
 std::vector<bootstrap_status_t> exchange_with(std::size_t bytes, bool has_buffer) {
   std::vector<bootstrap_status_t> statuses(3);
   for_each_rank({2, 1}, [&](bootstrap_t& job, Rank rank) {
@@ -230,8 +230,8 @@ std::vector<bootstrap_status_t> exchange_with(std::size_t bytes, bool has_buffer
   return statuses;
 }
 
-// With so small buffers a value that is copied first is a crash.
-TEST(ExchangeCall, OfOneRankThatRefusesFailsOnAll) {
+// If a value were copied first, it would overflow these small buffers.
+TEST(ExchangeCall, FailsOnAllRanksIfOneRankRefuses) {
   using Statuses = std::vector<bootstrap_status_t>;
   EXPECT_EQ(exchange_with(4, true), Statuses(3, BOOTSTRAP_OK));
   EXPECT_EQ(exchange_with(4, false), Statuses(3, BOOTSTRAP_ERROR_INVALID));
@@ -240,8 +240,8 @@ TEST(ExchangeCall, OfOneRankThatRefusesFailsOnAll) {
   }
 }
 
-// The error of each rank that makes a communicator of the ranks 1, 0 and 2, for which rank 1, its root, passes another
-// list.
+// The error of each rank in a communicator of the ranks 1, 0 and 2, for which rank 1, its root, passes another list
+// than the others.
 std::vector<std::string> make_with_a_wrong_list(const std::vector<std::uint32_t>& ranks_per_node) {
   std::vector<std::string> sentences(3);
   for_each_rank(ranks_per_node, [&](bootstrap_t& job, Rank rank) {
@@ -254,7 +254,7 @@ std::vector<std::string> make_with_a_wrong_list(const std::vector<std::uint32_t>
   return sentences;
 }
 
-TEST(Communicators, OfAWrongListFailWithTheReasonOnAllRanks) {
+TEST(Communicators, FailOnAllRanksWithTheReasonIfAListIsWrong) {
   for (const auto& ranks_per_node : {std::vector<std::uint32_t>{3}, {2, 1}, {1, 1, 1}}) {
     in_child([&] {
       for (const auto& sentence : make_with_a_wrong_list(ranks_per_node)) {
@@ -264,7 +264,7 @@ TEST(Communicators, OfAWrongListFailWithTheReasonOnAllRanks) {
   }
 }
 
-// A round in which the thread reaches a cancellation point after it was cancelled.
+// An exchange in which the thread reaches a cancellation point after it was cancelled.
 class SlowExchange : public Exchange {
  public:
   explicit SlowExchange(std::atomic<bool>& is_inside) : is_inside_(is_inside) {}

@@ -1,4 +1,4 @@
-// Rank 0 and its clients over real sockets, in a network of their own: which reports arrive, and what is left open.
+// Rank 0 and its clients over real sockets, in their own network: which reports arrive, and which sockets stay open.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_meeting.h"
 
@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 constexpr std::uint16_t kPort = 29500;
 constexpr StepId kStep{.job = 12, .step = 0, .restart = 0};
 const std::string kTag = step_tag(kStep);
-constexpr int kAnHour = 3600 * 1000;  // for what ends before
+constexpr int kAnHour = 3600 * 1000;  // for waits that end earlier
 
 Deadline in(int time) { return Deadline::clock::now() + milliseconds(time); }
 
@@ -138,7 +138,7 @@ TEST(CheckServer, WaitsForTheExchangeOfRanksThatAreStillConnected) {
     ranks.erase(ranks.begin() + 2);
     const auto begin = Deadline::clock::now();
     zero.server.gather_exchanges(in(300));
-    EXPECT_GE(Deadline::clock::now() - begin, milliseconds(300)) << "rank 3 is waited for";
+    EXPECT_GE(Deadline::clock::now() - begin, milliseconds(300)) << "the server waits for rank 3";
     EXPECT_TRUE(zero.findings.reports[1]->has_exchanged);
     EXPECT_FALSE(zero.findings.reports[2]->has_exchanged);
     (void)ranks[1].receive(in(1000));  // the time
@@ -159,7 +159,7 @@ TEST(CheckServer, OtherLinesAreRejected) {
         {report_line(1)},             // of no rank
         {hello(1), "report 1\t2\t"},  // no report
         {hello(1), report_line(2)},   // of another rank
-        {hello(1), "verdict 0"},      // no word of a rank
+        {hello(1), "verdict 0"},      // no line of a rank
     };
     std::vector<CheckConnection> connections;
     for (const auto& lines : strange) connections.push_back(sent(lines));
@@ -168,7 +168,7 @@ TEST(CheckServer, OtherLinesAreRejected) {
     zero.server.gather_reports(in(300));
     for (const auto& connection : connections) EXPECT_TRUE(is_closed(connection));
     for (const auto& one : zero.findings.reports) EXPECT_FALSE(one);
-    // Control: the same way, a rank's report arrives.
+    // Control: a rank's report arrives in the same way.
     connections.push_back(sent({hello(1), report_line(1)}));
     zero.server.gather_reports(in(300));
     EXPECT_TRUE(zero.findings.reports[1]);
@@ -209,19 +209,19 @@ TEST(CheckServer, ManySilentConnectionsKeepNoRankOut) {
     zero.server.send_verdict("verdict 0", in(100));
     rank.join();
     EXPECT_EQ(verdict, "verdict 0");
-    EXPECT_GE(std::count_if(crowd.begin(), crowd.end(), is_closed), 300 - 66) << "no more than 66 were open at once";
+    EXPECT_GE(std::count_if(crowd.begin(), crowd.end(), is_closed), 300 - 66) << "at most 66 were open at once";
   });
 }
 
-// A turn reads what the ranks have sent after some connections, and ends at the deadline, also where more are there.
-TEST(CheckServer, ATurnTakesSomeOfACrowd) {
+// A turn accepts some connections, then reads data of the ranks. It ends at the deadline even if more connections wait.
+TEST(CheckServer, ATurnAcceptsALimitedNumberOfConnections) {
   in_own_network([] {
     ListeningServer zero(1);
     std::vector<CheckConnection> crowd;
     for (int i = 0; i < 300; ++i) crowd.push_back(connected());
     zero.server.gather_reports(in(0));
-    EXPECT_EQ(std::count_if(crowd.begin(), crowd.end(), is_closed), 0) << "more came than there are places";
-    zero.server.gather_reports(in(300));  // Control: in more turns all of them
+    EXPECT_EQ(std::count_if(crowd.begin(), crowd.end(), is_closed), 0) << "there are more connections than places";
+    zero.server.gather_reports(in(300));  // Control: more turns accept all of them
     EXPECT_GE(std::count_if(crowd.begin(), crowd.end(), is_closed), 300 - 65);
   });
 }
@@ -235,7 +235,7 @@ TEST(CheckServer, TheSidePortMayBeTheStepsPort) {
   });
 }
 
-TEST(CheckServer, ATakenPortIsReportedAndASidePortLeadsIn) {
+TEST(CheckServer, ATakenPortIsReportedAndASidePortIsUsed) {
   in_own_network([] {
     const auto other = TestSocket::listener(Family::kDual, "::", kPort);  // accepts, and sends nothing
     ListeningServer zero(2);

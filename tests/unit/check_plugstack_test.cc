@@ -82,7 +82,7 @@ TEST_F(PlugstackFile, AnErrorHasItsFileAndLine) {
   EXPECT_FALSE(read("include plugstack.conf\n").troubles.empty());
 }
 
-// In the order in which Slurm reads the files: those of a folder by their names.
+// Slurm reads the files of a folder in the order of their names.
 TEST_F(PlugstackFile, APluginOnTheWrongSideOfOursIsNamedWithBothLines) {
   const std::string ours = "optional /lib/spank_bootstrap.so\n";
   const std::string pyxis = "required /lib/spank_pyxis.so\n";
@@ -135,8 +135,8 @@ TEST_F(PlugstackFile, IsNextToSlurmConfOrAtPlugStackConfig) {
   EXPECT_EQ(find_slurm_files(environment, path_).plugstack, cat({path_, "/run/slurm/conf/plugstack.conf"}));
 }
 
-// SLURM_CONF is the user's, and may name anything. A FIFO without a writer would be waited for.
-TEST_F(PlugstackFile, AFileWithoutAnEndIsNotReadToItsEnd) {
+// A user can set SLURM_CONF to any file. Reading a FIFO without a writer would block.
+TEST_F(PlugstackFile, AnEndlessFileIsReadUpToALimit) {
   Environment environment;
   environment.set("SLURM_CONF", "/dev/zero");
   const auto files = find_slurm_files(environment);
@@ -154,7 +154,7 @@ TEST_F(PlugstackFile, AFileWithoutAnEndIsNotReadToItsEnd) {
             std::string::npos);
 }
 
-TEST_F(PlugstackFile, OfManyWrongLinesTheFirstOnesAreNamed) {
+TEST_F(PlugstackFile, TheFirstOfManyWrongLinesAreNamed) {
   std::string text;
   for (int line = 0; line < 1000; ++line) text += "nonsense\n";
   const auto found = read(text + "optional /lib/spank_bootstrap.so\n");

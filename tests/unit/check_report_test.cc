@@ -1,4 +1,4 @@
-// What a rank reports is read from its text, and nothing else is.
+// The report of a rank is read as it was written, and other texts are refused.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_report.h"
 
@@ -14,7 +14,7 @@
 namespace bootstrap {
 namespace {
 
-// No member is at its default.
+// No member has its default.
 struct Fill {
   std::size_t count = 0;
   void operator()(std::string& text) { text = cat({"text ", std::to_string(++count)}); }
@@ -41,12 +41,12 @@ CheckReport full_report() {
   return report;
 }
 
-TEST(CheckReport, ComesBackFromItsText) {
+TEST(CheckReport, IsReadAsItWasWritten) {
   EXPECT_EQ(read_record<CheckReport>(write_record(full_report())), full_report());
   EXPECT_EQ(read_record<CheckReport>(write_record(CheckReport())), CheckReport());
 }
 
-TEST(CheckReport, BytesThatMoveACursorDoNotTravel) {
+TEST(CheckReport, ControlCharactersAreNotSent) {
   auto report = full_report();
   report.host = "node\x1b[2J\n=\t\xc3\xa4";
   report.gpu_list = {"one two"};
@@ -66,7 +66,7 @@ TEST(CheckReport, TheLargestOneFitsIntoALine) {
   fill(report, Longest());
   const auto text = write_record(report);
   EXPECT_LE(text.size() + std::string_view("report \n").size(), kMaxLine);
-  EXPECT_GT(text.size(), kMaxLine / 2);  // the test would notice if the texts were not long
+  EXPECT_GT(text.size(), kMaxLine / 2);  // control: the texts are long
   EXPECT_TRUE(read_record<CheckReport>(text));
 }
 

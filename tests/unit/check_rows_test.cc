@@ -1,4 +1,4 @@
-// The rows of a check's table: each thing that can be wrong in a step shows in its row alone.
+// The rows of a check's table: each fault of a step shows in its own row only.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using ChangeFindings = std::function<void(CheckFindings&)>;
 
-// The same change to the reports of these ranks.
+// Makes the same change to the reports of these ranks.
 ChangeFindings on(std::vector<Rank> ranks, const std::function<void(CheckReport&)>& change) {
   return [=](CheckFindings& findings) {
     for (const auto rank : ranks) change(*findings.reports[rank]);
@@ -37,8 +37,8 @@ constexpr auto kSkipped = CheckResult::kSkipped;
 constexpr auto kWarning = CheckResult::kWarning;
 constexpr auto kFailed = CheckResult::kFailed;
 
-// A change to a good step of four ranks on two nodes, and the row that shows it. An empty text, no ranks: any.
-// `hint` is a part of the row's. With `is_only` no other row is worse than in a good step.
+// A change to a good step of four ranks on two nodes, and the row that shows it. An empty text or list of ranks is not
+// compared. `hint` is a part of the row's hint. With `is_only` no other row is worse than in a good step.
 void expect_row(const ChangeFindings& change, const char* name, CheckResult result, const std::string& text = {},
                 const std::vector<Rank>& ranks = {}, const char* hint = "", bool is_only = true) {
   auto findings = good_step();
@@ -57,7 +57,7 @@ const std::string kOverPmix = "over PMIx, client 4.2.2, server 4.2.2";
 const std::string kManyNccls =
     "; different versions of NCCL make no communicator, and some wait for each other for ever";
 
-TEST(CheckRows, ThePlanAndTheRanks) {
+TEST(CheckRows, NameFaultsOfThePlanAndTheRanks) {
   const auto changed = "RANK is \"7\" in this process, not \"1\"";
   const auto no_port = "SLURM_BOOTSTRAP_PORT is \"none\", which is no port";
   const auto set_by = [](SetBy setter) { return on_all([=](auto& report) { report.set_by = setter; }); };
@@ -70,7 +70,7 @@ TEST(CheckRows, ThePlanAndTheRanks) {
   expect_row(on({2},
                 [](auto& report) {
                   report.port = 29501;
-                  report.reach = Reach::kRefused;  // of its own port: no second trouble
+                  report.reach = Reach::kRefused;  // of its own port, so there is no second fault
                 }),
              "plan", kFailed, "MASTER_ADDR:MASTER_PORT is node001:29501 here and node001:20444 on rank 0", {2});
   expect_row(on({1}, [](auto& report) { report.layout = 7; }), "plan", kFailed, "", {1});
@@ -92,7 +92,7 @@ TEST(CheckRows, ThePlanAndTheRanks) {
   EXPECT_NE(table_text(judge_step(findings)).find("ranks 2-3 (all of node002)"), std::string::npos);
 }
 
-// A task has all of the plugin's variables or none, so the port of these tasks is another one.
+// A task has all of the plugin's variables or none, so these tasks have another port, too.
 TEST(CheckRows, ThePlanOfATaskWithoutVariablesNamesTheCause) {
   const auto unset = [](std::vector<Rank> ranks, SetBy setter) {
     const bool is_whole = ranks.size() == 4;
@@ -130,7 +130,7 @@ TEST(CheckRows, AVariableThatAnotherPluginChangedIsNamed) {
   expect_row(changed({2, 3}, {"MASTER_ADDR"}, "login1"), "plan", kFailed, text("MASTER_ADDR"), {2, 3});
   expect_row(changed({0, 1, 2, 3}, {"MASTER_ADDR"}, "n1-ib0"), "plan", kWarning, text("MASTER_ADDR"), {0, 1, 2, 3});
   expect_row(changed({1}, {"LOCAL_RANK"}), "plan", kWarning, text("LOCAL_RANK"), {1});
-  // All have the same wrong address, and no name server is to blame.
+  // All ranks have the same wrong address, so the name server is not the cause.
   const auto everywhere = both(changed({0, 1, 2, 3}, {"MASTER_ADDR", "MASTER_PORT"}, "login1"),
                                on({2, 3}, [](auto& report) { report.reach = Reach::kNoName; }));
   expect_row(everywhere, "network", kFailed, "the name login1 (10.1.0.1) does not resolve", {2, 3},
@@ -138,7 +138,7 @@ TEST(CheckRows, AVariableThatAnotherPluginChangedIsNamed) {
   expect_row(everywhere, "plan", kWarning, text("MASTER_ADDR, MASTER_PORT"), {0, 1, 2, 3}, "", false);
 }
 
-TEST(CheckRows, TheNetwork) {
+TEST(CheckRows, NameFaultsOfTheNetwork) {
   const auto cut_off = [](Reach reach, const char* trouble, const char* target = "10.1.0.1") {
     return on({2, 3}, [=](auto& report) {
       report.reach = reach;
@@ -179,7 +179,7 @@ TEST(CheckRows, TheNetwork) {
   EXPECT_EQ(row_of(findings, "network").result, kOk) << "no other node needs it";
 }
 
-TEST(CheckRows, TheExchange) {
+TEST(CheckRows, NameFaultsOfTheExchange) {
   const auto not_tried = [](auto& findings) { findings.has_exchanged = false; };
   const auto no_pmix = on_all([](auto& report) { report.has_pmix = false; });
   const auto lacks = [](std::vector<Rank> ranks) {
@@ -205,7 +205,7 @@ TEST(CheckRows, TheExchange) {
   expect_row(both(no_pmix, lacks({0, 2, 3})), "exchange", kFailed);
 }
 
-TEST(CheckRows, NcclAndCuda) {
+TEST(CheckRows, NameFaultsOfNcclAndCuda) {
   const auto nccl = [](std::vector<Rank> ranks, const char* version) {
     return on(std::move(ranks), [=](auto& report) { report.nccl_version = version; });
   };
@@ -242,7 +242,7 @@ TEST(CheckRows, NcclAndCuda) {
              {3}, "", false);
 }
 
-TEST(CheckRows, TheGpus) {
+TEST(CheckRows, NameFaultsOfTheGpus) {
   const auto shared = on({3}, [](auto& report) { report.own_gpu = "/dev/nvidia0"; });
   const auto no_own = on({3}, [](auto& report) { report.own_gpu.clear(); });
   const auto mig = on_all([](auto& report) {
@@ -263,7 +263,7 @@ TEST(CheckRows, TheGpus) {
   expect_row(both(no_own, on_all([](auto& report) { report.leaves_gpus = true; })), "GPUs", kOk,
              "the program chooses them (--bootstrap-gpu=off)");
   expect_row(on({0}, [](auto& report) { report.has_gpus = false; }), "GPUs", kFailed, "", {0});
-  // Two of four GPUs are the step's, and a device cgroup keeps the others from all its tasks.
+  // The step has two of four GPUs, and a device cgroup hides the others from all its tasks.
   expect_row(on_all([](auto& report) {
                report.closed_gpus = {"/dev/nvidia2", "/dev/nvidia3"};
              }),
@@ -285,14 +285,14 @@ TEST(CheckRows, TheGpus) {
   EXPECT_EQ(row.ranks.size(), 8U);
 }
 
-TEST(CheckRows, TheMachines) {
+TEST(CheckRows, NameFaultsOfTheMachines) {
   const auto one_cpu = on({1}, [](auto& report) { report.cpu_count = 1; });
   const auto shm = [](std::uint64_t mebibytes) {
     return on({2, 3}, [=](auto& report) { report.shm_free = mebibytes * kMiB; });
   };
   const auto locked = on({1}, [](auto& report) { report.locked_memory = 8 * kMiB; });
   expect_row(one_cpu, "CPUs", kWarning, "bound to one CPU each; the step has 4 for each rank", {1});
-  // One CPU is right where there is no more.
+  // One CPU is right if the node has no more.
   expect_row(both(one_cpu, on({1}, [](auto& report) { report.cpus_on_node = 2; })), "CPUs", kOk,
              "1 to 4 CPUs for a rank");
   expect_row(on({2}, [](auto& report) { report.openmp_threads = "8"; }), "CPUs", kWarning, "", {2});
@@ -310,7 +310,7 @@ TEST(CheckRows, TheMachines) {
              "", {2, 3});
 }
 
-TEST(CheckRows, VersionsAndFrameworks) {
+TEST(CheckRows, NameFaultsOfVersionsAndFrameworks) {
   const auto no_plugin = [](auto& report) { report.plugin = report.plugin_slurm = {}; };
   const auto no_plugin_on_2 = on({2}, [=](auto& report) {
     no_plugin(report);
@@ -325,7 +325,7 @@ TEST(CheckRows, VersionsAndFrameworks) {
     findings.other_versions = {{3, "0.2.0"}};
   };
   const auto library = on({2}, [](auto& report) { report.library = "0.2.0"; });
-  // One trouble, not two: the port differs because the plugin is missing.
+  // One fault, not two: the port differs because the plugin is missing.
   expect_row(both(no_plugin_on_2, on({2, 3}, [](auto& report) { report.port = 29501; })), "versions", kFailed,
              cat({"no plugin on these nodes, but plugin 0.1.0 on other nodes: ", kNoLine}), {2, 3}, "", false);
   expect_row(no_plugin_on_2, "plan", kSkipped, "", {}, "", false);

@@ -1,4 +1,4 @@
-// The report of a process about itself in a check: the plan as its program sees it, and what set it.
+// The report of a process about itself in a check: the plan as its program sees it, and what set the plan.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/check/check_session.h"
 
@@ -35,7 +35,7 @@ TEST(CheckSelf, IsTheRankWithItsPlan) {
   EXPECT_GT(report.cpu_count, 0U);
 }
 
-TEST(CheckSelf, RanksAgreeExactlyWhenTheirStepsDo) {
+TEST(CheckSelf, HasTheSameLayoutInAllRanksOfAStep) {
   const auto layout_of = [](const Environment& environment) { return look_at_self(environment).value().report.layout; };
   EXPECT_EQ(layout_of(two_by_two(0)), layout_of(two_by_two(3)));
   auto cyclic = two_by_two(0);
@@ -63,7 +63,7 @@ TEST(CheckSelf, FindsWhatSetTheVariables) {
   EXPECT_EQ(look_at_self(environment).value().report.set_by, SetBy::kPreload);
 }
 
-TEST(CheckSelf, KnowsWhatBecameOfTheDecisionWhereNothingIsSet) {
+TEST(CheckSelf, ReportsTheDecisionIfNoVariableIsSet) {
   const auto setter = [](std::initializer_list<std::pair<std::string_view, std::string_view>> added) {
     return look_at_self(with(two_by_two(1), added)).value().report.set_by;
   };
@@ -79,14 +79,14 @@ TEST(CheckSelf, KnowsWhatBecameOfTheDecisionWhereNothingIsSet) {
   EXPECT_EQ(setter({{kLayout, "12.0/block"}}), SetBy::kRead);
 }
 
-TEST(CheckSelf, FindsValuesThatAreNotTheOnesThatWereSet) {
+TEST(CheckSelf, FindsValuesThatHaveChangedSince) {
   using Names = std::vector<std::string>;
   const auto changed = [](const Environment& environment) { return look_at_self(environment).value().report.changed; };
   EXPECT_EQ(changed(set_up(1)), Names{});
   EXPECT_EQ(changed(with(set_up(1), {{"MASTER_ADDR", "login1"}, {"MASTER_PORT", "1"}})),
             (Names{"MASTER_ADDR", "MASTER_PORT"}));
   EXPECT_EQ(changed(with(set_up(1), {{"RANK", "0"}})), Names{"RANK"});
-  // The environment of the first task, as another plugin gives it to all tasks of the node, with its record.
+  // The first task's environment with its record, which another plugin gives to all tasks of the node.
   auto copied = set_up(0);
   copied.set("SLURM_PROCID", "1");
   EXPECT_EQ(changed(copied), Names{"RANK"});

@@ -1,4 +1,4 @@
-// Findings of imaginary checks: a step in which all is well, and its rows.
+// Findings of invented checks: a good step, and its rows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace bootstrap {
 
-// Ranks of a step in which all is well: a GPU for each rank, PMIx, NCCL and a driver.
+// Ranks of a good step: a GPU for each rank, PMIx, NCCL and a driver.
 inline CheckFindings good_step(std::uint32_t nodes = 2, std::uint32_t tasks = 2) {
   CheckFindings findings;
   findings.id = {.job = 12, .step = 0, .restart = 0};
@@ -77,7 +77,7 @@ inline CheckRow row_of(const CheckFindings& findings, std::string_view name) {
   return *row;
 }
 
-// That row has this result, and no other row is worse than in a good step.
+// Expects this result of the row, and no other row that is worse than in a good step.
 inline CheckRow only_row(const CheckFindings& findings, std::string_view name, CheckResult result) {
   for (const auto& row : judge_step(findings).rows) {
     if (row.name != name) {

@@ -10,7 +10,7 @@
 namespace bootstrap {
 namespace {
 
-TEST(CheckTable, OfAGoodStepReadsLikeThis) {
+TEST(CheckTable, ShowsAGoodStep) {
   EXPECT_EQ(replaced(table_text(judge_step(good_step())), kVersion, "0.1.0"),
             R"(bootstrap: StepId=12.0: 4 ranks on 2 nodes, rendezvous at node001:20444
 
@@ -37,7 +37,7 @@ All checks passed.
 )");
 }
 
-TEST(CheckTable, LinesAreOfEightyCharacters) {
+TEST(CheckTable, HasAtMostEightyCharactersInALine) {
   auto findings = good_step(4, 8);
   for (auto& report : findings.reports) {
     report->system = std::string(50, 'k') + " " + std::string(50, 'k');

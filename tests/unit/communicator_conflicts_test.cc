@@ -30,7 +30,7 @@ RankSpec whole_spec() {
   return {.roots = 3, .members = 0xfedcba98, .nccl_version = 22809, .gpu = "0000:3b:00.0", .refusal = "no\nNCCL"};
 }
 
-// Text of another process on the user's terminal is printable and short, as that of each record.
+// Text of another process that reaches the user's terminal is printable and short.
 TEST(RankSpec, ArrivesAsItWasSentOrIsRefused) {
   auto spec = whole_spec();
   const auto text = write_record(spec);
@@ -82,9 +82,9 @@ TEST(Guard, RefusesRanksThatDoNotFitTogether) {
   }
 }
 
-constexpr std::chrono::seconds kWait(10);  // the deadline, at which ranks ask for the sentence of the rank that failed
+constexpr std::chrono::seconds kWait(10);  // the deadline, at which ranks ask for the message of the failed rank
 
-// The rank finds it from the root's value, and the others from its report at their deadline.
+// The rank detects it in the root's value, and the other ranks read its report at their deadline.
 TEST(Guard, RefusesVersionsAcrossNodes) {
   Step step({1, 1, 1});
   const auto old = nccl_double("2.18.3");
@@ -114,14 +114,14 @@ TEST(Guard, NamesTwoRanksOnOneGpu) {
     load_gpus("4");
     Step step({4});
     EXPECT_EQ(sentences(step.make(kTwoOnOneGpu)), times(4, kOneGpu));
-    // Control: with a GPU each the same ranks make their communicator.
+    // Control: with one GPU for each rank they make their communicator.
     const auto right = step.make([](Rank rank, Call& call) { call.options.device = static_cast<int>(rank); });
     EXPECT_EQ(sentences(right), Sentences());
   });
 }
 
-// Control: without the guard NCCL refuses, with another message, on these two alone; the others read their reports.
-TEST(Guard, IsBeforeNcclsOwnCheck) {
+// Control: without the guard NCCL refuses on these two ranks only, with another message; the others read their reports.
+TEST(Guard, RunsBeforeNcclsOwnCheck) {
   in_child([] {
     load_gpus("4");
     Step step({4});
@@ -133,7 +133,7 @@ TEST(Guard, IsBeforeNcclsOwnCheck) {
         kWait);
     const auto said = [&](Rank rank) { return comms[rank] ? std::string() : comms[rank].error().message; };
     const std::string refused = "ncclCommInitRank failed: invalid usage (run with NCCL_DEBUG=WARN for details) ";
-    // NCCL keeps the last error of a process, which these ranks share here.
+    // NCCL keeps one last error for the process, which these ranks share.
     for (const Rank rank : {1U, 3U}) {
       EXPECT_TRUE(said(rank).starts_with(refused + "(Duplicate GPU detected : rank ")) << said(rank);
     }
@@ -145,7 +145,7 @@ TEST(Guard, IsBeforeNcclsOwnCheck) {
   });
 }
 
-// Ranks of different communicators may use one GPU, and ranks of different nodes have GPUs of the same names.
+// Ranks of different communicators may use one GPU, and GPUs of different nodes may have the same names.
 TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
   in_child([] {
     load_gpus("2");
@@ -164,7 +164,7 @@ TEST(Guard, ComparesGpusWithinACommunicatorAndANode) {
   EXPECT_FALSE(compare(layout_of({2}), able, other)) << "control";
 }
 
-// Only one side has the list, so the root makes no id.
+// Only one rank has the list, so the root makes no id.
 TEST(Guard, NamesARootWithoutAnId) {
   Step step({1, 1});
   const auto comms = step.make(

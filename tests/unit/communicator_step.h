@@ -1,4 +1,4 @@
-// A step of threads as ranks that make communicators together, each with its own options, group and copy of NCCL.
+// A step whose ranks are threads. They make communicators, each with its own options, group and copy of NCCL.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace bootstrap {
 
-// CUDA's double for this process; call it in a child.
+// Loads CUDA's double into this process; call it in a child.
 inline void load_gpus(const char* count) {
   ::setenv("CUDA_DOUBLE_DEVICES", count, 1);
   ::unsetenv("CUDA_VISIBLE_DEVICES");
@@ -29,7 +29,7 @@ inline void load_gpus(const char* count) {
 
 inline constexpr auto kEnough = std::chrono::seconds(60);  // on a machine with many more ranks than cores
 
-// One call of all ranks, each in a thread. A test can change a rank's own options, group and NCCL.
+// One call on all ranks, each in a thread. A test can change the options, group and NCCL of a rank.
 struct Call : CommunicatorCall {
   std::function<void()> before = [] {};  // in the rank's thread
 };
@@ -88,7 +88,7 @@ class Step {
 
 inline const Change kNoChange = [](Rank, Call&) {};
 
-// Uses each communicator: "rank/size sum" after an all-reduce over the ranks' numbers in the step.
+// Uses each communicator: "rank/size sum", where the sum is an all-reduce of the ranks' numbers in the step.
 inline std::vector<std::string> used(const Comms& comms, const std::string& version = "2.28.9") {
   const auto count = nccl_double_function<decltype(&ncclCommCount)>(version, "ncclCommCount");
   const auto user_rank = nccl_double_function<decltype(&ncclCommUserRank)>(version, "ncclCommUserRank");

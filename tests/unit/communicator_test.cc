@@ -1,4 +1,4 @@
-// Communicators among threads as ranks: the round in which they agree, NCCL's part with its double, and each outcome.
+// Communicators with threads as ranks: the round in which they agree, NCCL's part with its double, and each outcome.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/communicator.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using Answers = std::vector<std::string>;
 
-TEST(Groups, AreThoseOfThePlaces) {
+TEST(Groups, AreTheWorldTheNodeAndTheSameLocalRank) {
   const auto layout = layout_of({2, 3, 1});
   EXPECT_EQ(world_group(layout, 4).ranks, (std::vector<Rank>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(world_group(layout, 4).own, 4U);
@@ -35,7 +35,7 @@ TEST(Groups, AreThoseOfThePlaces) {
   EXPECT_EQ(node_group(mixed, 3).ranks, (std::vector<Rank>{1, 3}));
 }
 
-TEST(Groups, OfAListAreChecked) {
+TEST(Groups, AreRefusedIfTheListIsWrong) {
   const auto layout = layout_of({2, 2});
   const auto listed = succeeded(list_group(layout, 2, {3, 2, 0}));
   EXPECT_EQ(listed->ranks, (std::vector<Rank>{3, 2, 0})) << "in the order given";
@@ -50,16 +50,16 @@ TEST(Groups, OfAListAreChecked) {
             "the list of 2 ranks does not contain this rank, 2; a rank that is in no group passes an empty list");
 }
 
-TEST(Communicator, OfTheWorldWithAnyNumberOfRoots) {
+TEST(Communicator, IsMadeWithAnyNumberOfRoots) {
   for (const std::uint32_t roots : {0U, 1U, 2U, 3U, 5U, 6U}) {
     Step step({2, 3, 1});
     const auto comms = step.make([&](Rank, Call& call) { call.options.roots = roots; });
     EXPECT_EQ(used(comms), (Answers{"0/6 15", "1/6 15", "2/6 15", "3/6 15", "4/6 15", "5/6 15"})) << roots << " roots";
-    EXPECT_EQ(step.values_read(), 6 * 6) << "what each rank says, and the ids with it";
+    EXPECT_EQ(step.values_read(), 6 * 6) << "each rank's value, which has the ids, too";
   }
 }
 
-TEST(Communicator, OfEveryVersion) {
+TEST(Communicator, IsMadeByEachVersionOfNccl) {
   for (const std::string version : {"2.14.3", "2.18.3", "2.23.4", "2.28.9"}) {
     for (const bool nonblocking : {false, true}) {
       Step step({2, 2}, version);
@@ -75,7 +75,7 @@ TEST(Communicator, OfEveryVersion) {
   }
 }
 
-// NCCL refuses one that does not come from its macro: so it got this one, and not ours.
+// NCCL refuses a configuration that is not from its macro, so it received this one, and not ours.
 TEST(Communicator, HasTheConfigurationOfTheCaller) {
   for (const std::uint32_t roots : {1U, 2U}) {
     for (const bool is_good : {true, false}) {
@@ -106,7 +106,7 @@ TEST(Communicator, MayNotHaveMoreRootsThanRanks) {
     EXPECT_NE(text.find("4 roots requested for a communicator of 3 ranks"), std::string::npos) << text;
 }
 
-TEST(Communicator, OfEachKindOfGroup) {
+TEST(Communicator, IsMadeForEachKindOfGroup) {
   const auto layout = layout_of({2, 3, 1});
   struct Row {
     const char* why;
@@ -138,8 +138,8 @@ TEST(Communicator, OfEachKindOfGroup) {
   EXPECT_EQ(used(alone.make(kNoChange)), (Answers{"0/1 0"}));
 }
 
-// CUDA's current device belongs to a thread, and another thread than the caller's calls NCCL.
-TEST(Communicator, IsOnTheCallersGpuIfNoneIsNamed) {
+// CUDA's current device belongs to a thread, and NCCL is called in another thread than the caller's.
+TEST(Communicator, UsesTheCallersGpuIfNoneIsNamed) {
   in_child([] {
     load_gpus("4");
     Step step({3});

@@ -1,4 +1,4 @@
-// Sets of CPUs: how the kernel writes them, what is refused, and the algebra against std::set.
+// Sets of CPUs: the kernel's text, refused texts, and the set operations compared with std::set.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/cpu_set.h"
 
@@ -25,7 +25,7 @@ TEST(CpuSet, ReadsListsOfSysfs) {
   EXPECT_EQ(cpus("7,5").first(), 5U);
 }
 
-TEST(CpuSet, RefusesListsThatAreNone) {
+TEST(CpuSet, RefusesInvalidLists) {
   for (const auto* const text : {",", "0,", ",0", "a", "-", "1-", "-1", "1-2-3", "3-1", "0x1", "0 ", "0-3\n", "1:2",
                                  "8192", "0-8192", "99999999999999999999"}) {
     EXPECT_FALSE(CpuSet::parse_list(text)) << text;
@@ -38,7 +38,7 @@ TEST(CpuSet, WritesWhatItReads) {
   }
 }
 
-TEST(CpuSet, IsASet) {
+TEST(CpuSet, HasTheOperationsOfASet) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
     std::set<std::size_t> a, b, both, either;

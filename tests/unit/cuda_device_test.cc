@@ -1,5 +1,5 @@
-// The GPU of a thread, from the CUDA double: its driver alone, and with a runtime in the process. AMD's GPUs: RCCL and
-// HIP in place of NCCL and CUDA, on their doubles.
+// The GPU of a thread, from the CUDA double: with the driver alone, and with a loaded runtime. AMD's GPUs: RCCL and HIP
+// in place of NCCL and CUDA, with their doubles.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/cuda_device.h"
 
@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kDriver = DOUBLES_DIR "/cuda/libcuda.so.1";
 constexpr const char* kRuntime = DOUBLES_DIR "/cuda/libcudart.so.12";
 
-// The library is found again by its SONAME, whatever its path.
+// A later dlopen finds the library by its SONAME, from any path.
 void load(const char* path) { ASSERT_NE(::dlopen(path, RTLD_NOW | RTLD_GLOBAL), nullptr) << ::dlerror(); }
 
 void load_driver(const char* gpus, const char* visible = nullptr) {
@@ -38,18 +38,18 @@ std::string id_of_current() {
 TEST(Gpu, TheDeviceOfAContextIsCurrent) {
   in_child([] {
     EXPECT_FALSE(current_gpu());
-    EXPECT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr) << "asking loads no library";
+    EXPECT_EQ(::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), nullptr) << "the query loads no library";
     load_driver("4");
     EXPECT_EQ(id_of_current(), "none") << "no choice yet";
     ASSERT_TRUE(use_gpu(2));
     EXPECT_EQ(id_of_current(), "2 0000:3a:00.0");
     ASSERT_TRUE(use_gpu(0));
     EXPECT_EQ(id_of_current(), "0 0000:1a:00.0");
-    std::thread([] { EXPECT_EQ(id_of_current(), "none") << "a choice is of one thread"; }).join();
+    std::thread([] { EXPECT_EQ(id_of_current(), "none") << "a choice applies to one thread"; }).join();
   });
 }
 
-TEST(Gpu, IdsAreThoseOfAllProcessesOfTheNode) {
+TEST(Gpu, IdsAreTheSameInAllProcessesOfTheNode) {
   in_child([] {
     load_driver("4", "3,1");
     ASSERT_TRUE(use_gpu(0));
@@ -124,14 +124,14 @@ void set_list(const char* list) {
   ::setenv(list, "0,1", 1);
 }
 
-// The loader reads LD_LIBRARY_PATH once: this is for the child that a test is about to start.
+// The loader reads LD_LIBRARY_PATH only once, so this changes the child that a test starts next.
 void let_loader_find(const std::vector<std::string>& folders) {
   std::string path;
   for (const auto& folder : folders) path += (path.empty() ? "" : ":") + std::string(DOUBLES_DIR) + "/" + folder;
   ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
 }
 
-TEST(AmdGpu, TheLibraryIsTheProcesssThenTheStepsThenTheOtherOne) {
+TEST(AmdGpu, TheLibraryOfTheProcessComesFirstThenThatOfTheStep) {
   struct Row {
     std::vector<std::string> folders;  // that the loader searches
     const char* list;                  // of the step's GPUs
@@ -176,12 +176,12 @@ TEST(AmdGpu, SentencesNameRccl) {
 
 TEST(AmdGpu, TheDeviceOfHipIsCurrent) {
   in_child([] {
-    EXPECT_EQ(id_of_current(), "none") << "nothing is loaded to ask";
+    EXPECT_EQ(id_of_current(), "none") << "no library is loaded";
     load_hip("4");
     EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "where its next call would go";
     ASSERT_TRUE(use_gpu(2));
     EXPECT_EQ(id_of_current(), "2 0000:c3:00.0");
-    std::thread([] { EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "a choice is of one thread"; }).join();
+    std::thread([] { EXPECT_EQ(id_of_current(), "0 0000:c1:00.0") << "a choice applies to one thread"; }).join();
   });
   in_child([] {
     load_hip("4", "3,1", "1,0");
@@ -204,7 +204,7 @@ TEST(AmdGpu, RefusalsCarryHipsReason) {
   });
 }
 
-TEST(AmdGpu, CommunicatorsOfRccl) {
+TEST(AmdGpu, RcclMakesCommunicators) {
   in_child([] {
     load_hip("4", "0,1,2,3");
     Step step({3}, kRccl);
@@ -212,7 +212,7 @@ TEST(AmdGpu, CommunicatorsOfRccl) {
     for (const auto& sentence : sentences(comms)) {
       EXPECT_NE(sentence.find("0000:c3:00.0"), std::string::npos) << sentence;
     }
-    EXPECT_EQ(sentences(comms).size(), 3U) << "found out before RCCL is called";
+    EXPECT_EQ(sentences(comms).size(), 3U) << "before RCCL is called";
   });
 }
 

@@ -1,4 +1,4 @@
-// Work that may never end: the caller waits until a deadline, and abandons it then without harm.
+// Work that may never end: the caller waits until a deadline, and then abandons it without harm.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/deadline.h"
 
@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-TEST(PollUntil, EndsAtTheDeadlineWhateverIsThere) {
+TEST(PollUntil, EndsAtTheDeadlineAlsoIfBytesAreReady) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const Descriptor output(ends[0]);
@@ -35,7 +35,7 @@ TEST(PollUntil, EndsAtTheDeadlineWhateverIsThere) {
 
 TEST(AbandonableThread, IsWaitedForUntilItEnds) {
   AbandonableThread worker;
-  EXPECT_TRUE(worker.wait_until(steady_clock::now()));  // nothing was begun
+  EXPECT_TRUE(worker.wait_until(steady_clock::now()));  // no work was begun
   std::atomic<bool> is_done = false;
   ASSERT_TRUE(worker.start([&] {
     std::this_thread::sleep_for(milliseconds(20));
@@ -60,7 +60,7 @@ TEST(AbandonableThread, IsGivenUpAtTheDeadlineAndOwnsWhatItUses) {
   EXPECT_TRUE(watched.expired());  // destroyed before the thread's end is visible
 }
 
-// What `ulimit -s` gives to all threads of a program that starts.
+// The stack of all threads of a program, as `ulimit -s` sets it.
 TEST(AbandonableThread, StartsAlsoWhereTheUserWantsMoreStackThanThereIs) {
   pthread_attr_t users;
   ASSERT_EQ(pthread_getattr_default_np(&users), 0);

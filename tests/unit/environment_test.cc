@@ -1,4 +1,4 @@
-// Environments as values, captured ones from files, and the limits of variables.
+// Environments as values, environments captured in files, and the limits of variables.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings/variables.h"
 
@@ -42,7 +42,7 @@ class Capture : public testing::Test {
   std::string path_;
 };
 
-TEST_F(Capture, OfBothForms) {
+TEST_F(Capture, ReadsBothForms) {
   write(std::string_view("A=1\nmore\0B=2\0", 13));
   EXPECT_EQ(captured_environment(path_)->get("A"), "1\nmore");
   EXPECT_EQ(captured_environment(path_)->get("B"), "2");
@@ -51,7 +51,7 @@ TEST_F(Capture, OfBothForms) {
 }
 
 // The table of a node took 3 GB for such a list.
-TEST_F(Capture, HasTheSameLimits) {
+TEST_F(Capture, HasTheLimitsOfAnEnvironment) {
   std::string gpus = "SLURM_STEP_GPUS=0";
   for (int i = 1; i < 20'000; ++i) gpus += ",1";
   write(gpus + "\n");
@@ -84,7 +84,7 @@ Environment read(const std::vector<std::string>& entries, UnknownVariables unkno
   return read_entries(pointers.data(), unknown);
 }
 
-TEST(KnownVariables, HoldEachOneThatATableNames) {
+TEST(KnownVariables, HaveEachVariableOfTheTables) {
   for (const auto& spec : setting_specs()) {
     EXPECT_TRUE(spec.variable.empty() || find_known_variable(spec.variable)) << spec.variable;
   }

@@ -1,4 +1,4 @@
-// Exchange among threads: rounds as PMIx makes them, all ranks or none, with a deadline, and nothing remembered after.
+// Exchange between threads: like a round of PMIx it succeeds on all ranks or none, has a deadline, and keeps no values.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,14 +28,14 @@ class ExchangeHall {
   const Layout& layout() const { return layout_; }
   std::unique_ptr<Exchange> exchange_of(Rank rank) { return std::make_unique<Seat>(this, rank); }
 
-  // How many values ranks have asked for: what costs at scale.
+  // The number of values that ranks have read, which is the cost at scale.
   std::size_t values_read() const { return values_read_; }
 
  private:
   struct Meeting {
     std::vector<std::optional<Allgather>> came;
     std::size_t count = 0;
-    bool has_failed = false;  // somebody has given up
+    bool has_failed = false;  // a rank has given up
   };
 
   class Seat : public Exchange {
@@ -132,7 +132,7 @@ class ExchangeHall {
   std::map<Rank, RankReport> words_;
 };
 
-// The calls of all ranks of a step, each in a thread and with a handle of its own.
+// Runs the calls of all ranks of a step, each in a thread with its own handle.
 inline void for_each_rank(const std::vector<std::uint32_t>& ranks_per_node,
                           const std::function<void(bootstrap_t&, Rank)>& call) {
   ExchangeHall hall(layout_of(ranks_per_node));

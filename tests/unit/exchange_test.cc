@@ -1,5 +1,5 @@
-// What ranks exchange: values with their tags, in pieces for PMI-1, and NCCL's rule which rank makes which unique id;
-// the owner of the PMIx variables.
+// The data of an exchange: values with their tags, in pieces for PMI-1. NCCL's rule for the rank that makes each unique
+// id. The owner of the PMIx variables.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/exchanged_values.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 const CallTag kTag{{12, 3, 1}, 41, "communicator of the node"};
 
-TEST(TaggedValue, ComesBackAsItWas) {
+TEST(TaggedValue, IsReadAsItWasWritten) {
   for (const std::string& bytes : {std::string(), std::string("id"), std::string("\n\0 \n", 4)}) {
     const auto text = encode_tagged_value(kTag, bytes);
     const auto value = decode_tagged_value(text);
@@ -48,7 +48,7 @@ TEST(TaggedValue, RefusesOtherText) {
   }
 }
 
-TEST(TaggedValue, OfARankThatRefusesHasItsReason) {
+TEST(TaggedValue, HasTheReasonOfARankThatRefuses) {
   CallTag refused = kTag;
   refused.refusal = "70000 bytes are too many";
   refused.code = ErrorCode::kLimit;
@@ -58,7 +58,7 @@ TEST(TaggedValue, OfARankThatRefusesHasItsReason) {
   EXPECT_EQ(error.message, "rank 3 (node002, local rank 1): 70000 bytes are too many");
 }
 
-TEST(TaggedValue, IsDescribedByWhatItIsFor) {
+TEST(TaggedValue, IsDescribedByItsCall) {
   EXPECT_EQ(describe(kTag), "'communicator of the node' as its call number 42");
 }
 
@@ -81,7 +81,7 @@ TEST(PmiPieces, CarryBytesOfEachLength) {
   }
 }
 
-TEST(PmiPieces, AreRefusedWhereTheyAreNot) {
+TEST(PmiPieces, AreRefusedIfTheyAreInvalid) {
   for (const char* text : {"", "x", ":AA", "0:", "-1:AA", "99999999999:AA", "1;AA"}) {
     EXPECT_FALSE(count_pmi_pieces(text)) << text;
   }
@@ -90,8 +90,8 @@ TEST(PmiPieces, AreRefusedWhereTheyAreNot) {
   EXPECT_FALSE(from_pmi_pieces({"2:AA"}));
 }
 
-// A root takes its fair share of the ranks that are left, rounded up. NCCL's documentation of ncclCommInitRankScalable
-// says the same: 10 ranks and 4 roots are runs of 3, 3, 2 and 2.
+// Each root takes its share of the remaining ranks, rounded up, as in NCCL's documentation of
+// ncclCommInitRankScalable: 10 ranks and 4 roots are runs of 3, 3, 2 and 2.
 TEST(Roots, DealRanksOutAsEvenlyAsTheyCan) {
   for (std::uint32_t ranks = 1; ranks <= 512; ++ranks) {
     for (std::uint32_t roots = 1; roots <= ranks; ++roots) {
@@ -143,7 +143,7 @@ ErrorCode refusal(const Environment& environment) {
   return server.error().code;
 }
 
-TEST(PmixGate, AcceptsTheOwnServer) {
+TEST(PmixGate, AcceptsTheServerOfTheStep) {
   const auto server = succeeded(check_pmix_environment(slurms(), kStep, 7));
   EXPECT_EQ(server->name_space, "slurm.pmix.12.3");
   EXPECT_EQ(server->port, 46173);

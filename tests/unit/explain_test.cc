@@ -14,7 +14,7 @@ namespace {
 
 const std::string kVerdict = "SET UP: a GPU for each task";
 
-// As slurmstepd has it, which knows all tasks of its node; here of rank 0 alone.
+// The plan as in slurmstepd, which knows all tasks of its node, for rank 0 only.
 std::string explain(const Environment& environment, const Settings& settings = {}, bool shows_all = true) {
   auto facts = *read_task_facts(environment);
   const auto plan = *make_plan(facts, settings);
@@ -24,7 +24,7 @@ std::string explain(const Environment& environment, const Settings& settings = {
                       {.verdict = kVerdict, .reserves_port = true, .shows_all = shows_all, .versions = "plugin 1"});
 }
 
-TEST(Explain, ReadsLikeThis) {
+TEST(Explain, ShowsTheDefaultRows) {
   EXPECT_EQ(explain(two_by_two(), {}, false),
             R"(bootstrap: StepId=12.0: SET UP: a GPU for each task
 
@@ -58,7 +58,7 @@ Versions: plugin 1
 )");
 }
 
-TEST(Explain, ShowsTheRestWhereItIsAskedFor) {
+TEST(Explain, ShowsTheOtherRowsOnRequest) {
   const auto text = explain(two_by_two());
   for (const auto* row :
        {"\nGROUP_RANK ", "\nCUDA_DEVICE_ORDER ", "\nSLURM_BOOTSTRAP_STEP ", "\nSLURM_BOOTSTRAP_EXPORTS ",
@@ -68,7 +68,7 @@ TEST(Explain, ShowsTheRestWhereItIsAskedFor) {
   }
 }
 
-TEST(Explain, OfATaskShowsItsOwnValues) {
+TEST(Explain, ShowsATaskItsOwnValues) {
   const auto task = *read_own_plan(two_by_two(3));
   const auto text = explain_text(task.facts, task.settings, task.step, {&task.task, 1},
                                  {.verdict = task.verdict, .is_set_up = false});
@@ -76,10 +76,10 @@ TEST(Explain, OfATaskShowsItsOwnValues) {
   EXPECT_NE(text.find("\nVARIABLE                  VALUE IF SET UP"), std::string::npos) << text;
   EXPECT_NE(text.find("\nRANK                      3  "), std::string::npos) << text;
   EXPECT_NE(text.find("\nBOOTSTRAP_GPU             1  "), std::string::npos) << text;
-  EXPECT_EQ(text.find("Port "), std::string::npos) << "no process holds one\n" << text;
+  EXPECT_EQ(text.find("Port "), std::string::npos) << "no process has one\n" << text;
 }
 
-TEST(Notes, NameWhatAUserMayHaveMissed) {
+TEST(Notes, NameUnevenTasksAndUnusedGpus) {
   const auto notes = [](Environment environment) {
     const auto facts = *read_task_facts(environment);
     return step_notes(facts, *plan_step(facts, {}));
@@ -97,7 +97,7 @@ TEST(Notes, NameWhatAUserMayHaveMissed) {
             "--ntasks-per-node=2 for a task for each GPU");
 }
 
-TEST(Notes, OfAGpuThatIsFar) {
+TEST(Notes, NameAFarGpu) {
   auto facts = *read_task_facts(two_by_two());
   facts.decision.set_up = SetUp::kWorld;
   EXPECT_EQ(note_far_gpu(facts, 1, cpus("0-3"), cpus("4-7")),
@@ -107,7 +107,7 @@ TEST(Notes, OfAGpuThatIsFar) {
   EXPECT_EQ(note_far_gpu(facts, 1, {}, cpus("4-7")), "");
 }
 
-TEST(Notes, OfATaskWithGpusAndOneCore) {
+TEST(Notes, NameATaskWithGpusAndOneCore) {
   auto environment = two_by_two();
   environment.unset("SLURM_STEP_GPUS");
   environment.unset("CUDA_VISIBLE_DEVICES");
@@ -120,7 +120,7 @@ TEST(Notes, OfATaskWithGpusAndOneCore) {
             "sbatch");
 }
 
-TEST(Notes, OneLineForEachDecision) {
+TEST(Notes, HaveALineForEachDecision) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"WORLD_SIZE", "1"}});
   const auto facts = *read_task_facts(environment);
   const std::vector<std::string> expected{"WORLD_SIZE=1 is replaced by 4 (this step has 4)",
@@ -130,7 +130,7 @@ TEST(Notes, OneLineForEachDecision) {
   EXPECT_EQ(decision_lines(facts, plan.step, {plan.variables, {}}, true), expected);
 }
 
-TEST(Explain, ShowsWhatOverrodeWhat) {
+TEST(Explain, ShowsBothValuesIfOneOverridesTheOther) {
   auto environment = with(two_by_two(), {{"MASTER_PORT", "29500"}, {"MASTER_ADDR", "somewhere"}});
   const Settings settings{.address = {"%h-ib0", Source::kOption}};
   const auto text = explain(environment, settings);
@@ -144,7 +144,7 @@ TEST(Explain, ShowsWhatOverrodeWhat) {
       << text;
 }
 
-// A table goes to the user's terminal, and a line feed would let a value write rows of its own.
+// The table goes to the user's terminal, and a value with a line feed could add rows.
 TEST(Explain, ShowsNoControlCharacterOfUsers) {
   auto environment = with(two_by_two(), {{"MASTER_ADDR", "evil\x1b]0;title\x07\nRANK  9"},
                                          {"MASTER_PORT", "2\r3"},
@@ -159,7 +159,7 @@ TEST(Explain, ShowsNoControlCharacterOfUsers) {
   EXPECT_TRUE(std::all_of(text.begin(), text.end(), is_plain)) << text;
   EXPECT_EQ(text.find("\nRANK  9"), std::string::npos) << text;
   EXPECT_NE(text.find(R"("evil\x1b]0;title\x07\x0aRANK  9")"), std::string::npos) << text;
-  EXPECT_NE(text.find(" plain \"words\" "), std::string::npos) << "what is plain stays as it is\n" << text;
+  EXPECT_NE(text.find(" plain \"words\" "), std::string::npos) << "plain text does not change\n" << text;
 }
 
 TEST(Explain, FitsIntoEightyColumns) {

@@ -1,4 +1,4 @@
-// Tasks that failed: their text is read back the same, forgeries are refused, and the sentence names the right one.
+// Failed tasks: their text is read as it was written, forgeries are refused, and the message names the right task.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/failure.h"
 
@@ -23,7 +23,7 @@ Failure failure(std::int32_t status, bool is_out_of_memory = false) {
           .is_out_of_memory = is_out_of_memory};
 }
 
-TEST(FailureText, ComesBackTheSame) {
+TEST(FailureText, IsReadAsItWasWritten) {
   for (const std::int32_t status : {256, 11, 9, 0x8b, 255 << 8, 0}) {
     for (const bool is_out_of_memory : {false, true}) {
       const auto sent = failure(status, is_out_of_memory);
@@ -80,7 +80,7 @@ TEST(FailureWords, NameTheTaskTheTimeAndTheCause) {
   EXPECT_EQ(exit_cause(failure(40)), "killed by signal 40");
 }
 
-// SIGKILL may come from any process; only the kernel knows if memory was the reason.
+// Any process can send SIGKILL; only the kernel knows if memory was the reason.
 TEST(FailureWords, NameMemoryOnlyIfTheKernelDoes) {
   EXPECT_EQ(exit_cause(failure(9)), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(exit_cause(failure(9, true)),
@@ -103,7 +103,7 @@ TEST(FailureWords, NumbersAreThoseOfTheSystem) {
 TEST(FailureKind, ATaskThatASignalAskedToEndHasNotFailed) {
   for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGTERM, SIGXCPU}) {
     EXPECT_TRUE(is_ended_on_request(failure(signal))) << signal;
-    EXPECT_TRUE(is_ended_on_request(failure((128 + signal) << 8))) << signal;  // a shell passes it on
+    EXPECT_TRUE(is_ended_on_request(failure((128 + signal) << 8))) << signal;  // a shell's status for a signal
     EXPECT_FALSE(is_ended_on_request(failure(signal << 8))) << signal;         // an exit code
   }
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSYS, SIGALRM}) {
@@ -176,7 +176,7 @@ TEST(FailureHistory, NamesTheTaskThatFailedByItself) {
        4,
        {{2, kExit2, 100}, {0, kExit2, 120}, {3, SIGKILL, 150}, {1, kExit2, 190}},
        "3 of 4 tasks " + alike},
-      // The controls of these two: each differs from them in one thing.
+      // The controls of these two rows: each differs from them in one field.
       {"another code", 4, {{2, kExit2, 100}, {0, kExit1, 120}, {1, kExit2, 190}}, task2 + "exit code 2"},
       {"ahead of the others", 4, {{2, kExit2, 100}, {0, kExit2, 220}, {1, kExit2, 230}}, task2 + "exit code 2"},
       {"one is late", 4, {{2, kExit2, 100}, {0, kExit2, 120}, {1, kExit2, 1200}}, task2 + "exit code 2"},

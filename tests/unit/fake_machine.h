@@ -21,7 +21,7 @@ class FakeMachine {
     root_ = ((exists(memory) ? memory : std::filesystem::temp_directory_path()) / "machine-XXXXXX").string();
     if (::mkdtemp(root_.data()) == nullptr) std::abort();
   }
-  // What Linux shows of this node.
+  // Writes the files that Linux has on this node.
   explicit FakeMachine(const KnownNode& node) : FakeMachine() {
     add_cpus(node);
     if (!node.board.empty()) write("/sys/class/dmi/id/board_name", node.board + "\n");
@@ -92,7 +92,7 @@ class FakeMachine {
     write(folder + "numa_node", cat({numa_node, "\n"}));
   }
 
-  // As the driver of NVIDIA writes it, with a tab and spaces in odd places.
+  // NVIDIA's driver writes a tab and spaces in these places.
   void add_information(const Gpu& gpu, std::string_view more = "") const {
     const auto uuid =
         gpu.uuid.empty() ? "GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?-\?\?\?\?\?\?\?\?\?\?\?\?" : gpu.uuid;

@@ -1,5 +1,5 @@
-// The frameworks' variables agree with the plan in every mode, are set only for their framework, and leave the user's;
-// interfaces, files and ports.
+// The frameworks' variables agree with the plan in every mode, are set only for their framework, and leave the user's
+// values; interfaces, files and ports.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/frameworks.h"
 
@@ -14,7 +14,7 @@
 namespace bootstrap {
 namespace {
 
-// One task on each of two nodes with two GPUs each, as torchrun is started.
+// One task on each of two nodes with two GPUs each, as for torchrun.
 Environment one_by_two(int rank = 0) {
   auto environment = with(
       two_by_two(2 * rank),
@@ -24,7 +24,7 @@ Environment one_by_two(int rank = 0) {
 
 Settings with(std::string_view frameworks) { return {.frameworks = {*parse_frameworks(frameworks), Source::kOption}}; }
 
-// Of a task whose node has one interface, on which the ranks meet.
+// The facts of a task whose node has one interface, on which the ranks meet.
 StepFacts facts_over_eth0(const Environment& environment) {
   auto facts = *read_task_facts(environment);
   facts.meeting.ours = "10.1.0.1";
@@ -60,7 +60,7 @@ TEST(Frameworks, TheRendezvousIsTheUsersIfSet) {
   expect_values(plan, {{"PET_MASTER_ADDR", "elsewhere"},
                        {"PET_MASTER_PORT", "4711"},
                        {"JAX_COORDINATOR_ADDRESS", "elsewhere:" + value(plan, "JAX_COORDINATOR_PORT")}});
-  EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), "4711") << "PyTorch may be there, too";
+  EXPECT_NE(value(plan, "JAX_COORDINATOR_PORT"), "4711") << "PyTorch may run in the program, too";
   environment.set("MASTER_ADDR", "fd00::7");
   EXPECT_EQ(value(plan_of(environment), "JAX_COORDINATOR_ADDRESS").find("[fd00::7]:"), 0U);
 }
@@ -98,7 +98,7 @@ TEST(Frameworks, ATaskLimitedToOneGpuIsLimitedForAllFrameworks) {
     EXPECT_EQ(value(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
     EXPECT_EQ(value(plan, "NCCL_TESTS_DEVICE"), "0");
   }
-  EXPECT_EQ(value(plan_of(two_by_two(3)), "NCCL_TESTS_DEVICE"), "-");  // its own default is right
+  EXPECT_EQ(value(plan_of(two_by_two(3)), "NCCL_TESTS_DEVICE"), "-");  // nccl-tests' default is right
 }
 
 TEST(Frameworks, TfConfigIsTheSameClusterForAll) {
@@ -166,10 +166,10 @@ TEST(Frameworks, TfConfigIsLeftOutWhereANodeWouldNeedMuchMemory) {
 TEST(Frameworks, LightningGetsTheStepsOwnNumber) {
   EXPECT_EQ(value(plan_of(two_by_two()), "SLURM_NTASKS_PER_NODE"), "2");
   auto environment = two_by_two();
-  environment.set("SLURM_NTASKS_PER_NODE", "4");  // the job's, of which the step takes a part
+  environment.set("SLURM_NTASKS_PER_NODE", "4");  // of the job; the step has fewer
   EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "2");
   environment.set("SLURM_NTASKS_PER_NODE", "2");
-  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "-");  // Slurm's value, and right
+  EXPECT_EQ(value(plan_of(environment), "SLURM_NTASKS_PER_NODE"), "-");  // Slurm's value is right
   auto uneven = step_of("node[001-002]", "2,1", 3, "node001");
   EXPECT_EQ(value(plan_of(uneven), "SLURM_NTASKS_PER_NODE"), "-");
 }
@@ -189,7 +189,7 @@ TEST(Frameworks, ListsAllAndNone) {
 
 TEST(Frameworks, AtMostFortyVariablesByDefaultAtAnySize) {
   auto environment = one_by_two();
-  environment.set("SLURM_STEP_GPUS", "0");  // the shape with most of them: torchrun's
+  environment.set("SLURM_STEP_GPUS", "0");  // torchrun's shape has most variables
   environment.set("CUDA_VISIBLE_DEVICES", "GPU-11111111-2222-3333-4444-555555555555");
   auto facts = facts_over_eth0(environment);
   const Settings settings;
@@ -203,7 +203,7 @@ TEST(Frameworks, AtMostFortyVariablesByDefaultAtAnySize) {
   }
 }
 
-TEST(Frameworks, TheRecordOfATaskIsTheLastAndOfAllButItself) {
+TEST(Frameworks, TheRecordOfATaskIsLastAndNamesAllOtherVariables) {
   const auto facts = *read_task_facts(two_by_two());
   const auto plan = plan_with_cores(facts, {}, 8, 8);
   ASSERT_EQ(plan.variables.back().name, kExportsVariable);
@@ -282,7 +282,7 @@ TEST(Interface, TheUsersChoiceOfAVariableIsKept) {
             "eth0");
 }
 
-TEST(Interface, ThatANodeLacksHasAWarning) {
+TEST(Interface, HasAWarningIfANodeLacksIt) {
   for (const auto asked : {Asked::kUnasked, Asked::kWeakly}) {
     for (const auto& [variable, text] : {std::pair{"GLOO_SOCKET_IFNAME", "^lo,docker"}, {"NCCL_SOCKET_IFNAME", "ib"}}) {
       auto facts = facts_over_eth0(with(two_by_two(), {{variable, text}}));
@@ -303,7 +303,7 @@ TEST(InitFile, IsANewNameForEachStepAndRestart) {
   Settings settings;
   EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-");
   settings.shared_dir = {"/home/%u/.meet", Source::kSite};
-  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-") << "others could know the name";
+  EXPECT_EQ(value(plan_of(environment, settings), "BOOTSTRAP_INIT_FILE"), "-") << "other users could guess the name";
   const auto name = [&] {
     auto facts = *read_task_facts(environment);
     facts.decision.salt = 0x12ab;
@@ -316,7 +316,7 @@ TEST(InitFile, IsANewNameForEachStepAndRestart) {
   EXPECT_EQ(name(), "-");
 }
 
-TEST(Threads, AreTheTasksShareOfTheCores) {
+TEST(Threads, AreTheShareOfTheTask) {
   const auto count = [](std::uint32_t cores, std::uint32_t of_node, std::uint32_t asked, std::uint32_t tasks) {
     return thread_count({.gpus = {}, .cores = cores, .cores_of_node = of_node, .cores_asked = asked}, tasks);
   };

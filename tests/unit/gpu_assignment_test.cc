@@ -1,5 +1,5 @@
-// The assignment of GPUs to tasks, compared with all possible assignments and, on real machines, with the lists that
-// people write by hand.
+// The assignment of GPUs to tasks, compared with all possible assignments and, on real machines, with lists that users
+// write by hand.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/gpu_assignment.h"
 
@@ -43,7 +43,7 @@ std::uint64_t least_sum(const Distances& distances, std::size_t gpus) {
   return least;
 }
 
-// Of tasks that are each bound within one of two NUMA nodes of two packages.
+// Distances of tasks, each bound within one of the two NUMA nodes of two packages.
 Distances random_distances(std::mt19937& source, std::size_t tasks, std::size_t gpus) {
   Order nodes(gpus);
   for (auto& node : nodes) node = source() % 4;
@@ -74,7 +74,7 @@ TEST(AssignGpus, IsAsNearAsTheBestOfAllAssignments) {
   }
 }
 
-// What a user writes may be long, and slurmstepd must not search for seconds.
+// A user's list may be long, and slurmstepd must not search for seconds.
 TEST(AssignGpus, KeepsSlurmsOrderOfALongList) {
   std::mt19937 source(1);
   for (const std::size_t gpus : {65U, 256U}) {
@@ -91,7 +91,7 @@ TEST(AssignGpus, KeepsSlurmsOrderIfAllIsEqual) {
 }
 
 TEST(AssignGpus, MovesNoMoreThanItMust) {
-  // Task 0 is near to GPU 3 alone, the others are near to all: 0 and 3 change places, and 1 and 2 stay.
+  // Task 0 is near GPU 3 only, the others are near all: tasks 0 and 3 swap, and 1 and 2 stay.
   Distances distances(4, Order(4, 0));
   distances[0] = {2000, 2000, 2000, 0};
   EXPECT_EQ(assign_gpus(distances, in_turn(4)), (Order{3, 1, 2, 0}));
@@ -153,7 +153,7 @@ TEST(ByLocality, PutsNeighboursSideBySideAndKeepsTheOrderOtherwise) {
     return Gpu{.near = cpus(near), .package = cpus(package)};
   };
   EXPECT_EQ(by_locality({at("0", "0"), at("1", "1"), at("0", "0"), at("1", "1")}), (Order{0, 2, 1, 3}));
-  // The first package that is met stays first, whatever its number.
+  // The first package in the list stays first, whatever its number.
   EXPECT_EQ(by_locality({at("4-7", "6-7"), at("4-7", "4-5"), at("0-1", "0-1"), at("4-7", "6-7")}), (Order{0, 3, 1, 2}));
   EXPECT_EQ(by_locality({Gpu(), Gpu()}), (Order{0, 1}));
   EXPECT_TRUE(by_locality({}).empty());
@@ -175,7 +175,7 @@ StepFacts facts_on(const KnownNode& node, std::size_t tasks) {
   return facts;
 }
 
-// Like slurmstepd: makes a plan in user_init, and orders it when the tasks have their cores.
+// Like slurmstepd: makes a plan in user_init, and orders the list when the tasks have their cores.
 NodeGpus plan_on(const KnownNode& node, const std::vector<CpuSet>& cores) {
   const Settings settings{.gpu_share = {true, Source::kOption}};
   auto plan = *make_plan(facts_on(node, cores.size()), settings);
@@ -192,12 +192,12 @@ struct Golden {
 const Golden kGoldens[] = {
     // Two packages of four GPUs. Tasks in blocks, as --distribution=block:block binds them.
     {"dgx-h100", "0-13 14-27 28-41 42-55 56-69 70-83 84-97 98-111", "0,1,2,3,4,5,6,7"},
-    // Tasks in turn on the packages, Slurm's default: even ones are on the first, and GPUs 0, 2, 5 and 7 need not move.
+    // Tasks alternate between the packages, Slurm's default: even ones are on the first. GPUs 0, 2, 5 and 7 stay.
     {"dgx-h100", "0-13 56-69 14-27 70-83 28-41 84-97 42-55 98-111", "0,4,2,6,1,5,3,7"},
     {"dgx-h100", "56-69 70-83 84-97 98-111 0-13 14-27 28-41 42-55", "4,5,6,7,0,1,2,3"},
     {"dgx-h100", "- - - - - - - -", "0,1,2,3,4,5,6,7"},
     {"dgx-h100", "0-223 0-223 0-223 0-223 0-223 0-223 0-223 0-223", "0,1,2,3,4,5,6,7"},
-    // Hyperthreads of the second package: the node's packages count, not the numbers.
+    // Hyperthreads of the second package: the package counts, not the number of the CPU.
     {"dgx-h100", "168-223 112-167 - -", "4,2,0,6,5,3,1,7"},
     // Fewer tasks than GPUs: groups of neighbours, the first of each group at the task's own place.
     {"dgx-h100", "0-55 56-111", "0,4,1,5,2,6,3,7"},
@@ -213,7 +213,7 @@ const Golden kGoldens[] = {
     // One task on each NUMA node: those without GPUs get one of their package.
     {"dgx-a100", "0-15 16-31 32-47 48-63 64-79 80-95 96-111 112-127", "0,3,2,1,4,7,6,5"},
     {"dgx-a100", "0-63 64-127", "0,4,1,5,2,6,3,7"},
-    // What LUMI's users write by hand for a task on each die: 4,5,2,3,6,7,0,1.
+    // LUMI's users write 4,5,2,3,6,7,0,1 by hand for a task on each die.
     {"eight-gpu-two-per-numa", "0-7 8-15 16-23 24-31 32-39 40-47 48-55 56-63", "4,5,2,3,6,7,0,1"},
     {"two-socket-4gpu", "0-9 40-49 10-19 50-59", "0,2,1,3"},
     {"two-socket-4gpu", "0-9 10-19 20-29 30-39", "0,1,2,3"},              // all on one package: no order is better

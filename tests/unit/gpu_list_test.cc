@@ -22,13 +22,13 @@ TEST(GpuList, CountsInTheStepOrOnTheNode) {
   EXPECT_EQ(list_of("CUDA_VISIBLE_DEVICES", "0,1", "1,2")->ids, (Ids{1, 2}));
 }
 
-TEST(GpuList, IsUnderstoodInAnotherOrderToo) {
+TEST(GpuList, IsReadInAnyOrder) {
   EXPECT_EQ(list_of("CUDA_VISIBLE_DEVICES", "1,0", "2,3")->ids, (Ids{3, 2}));
   EXPECT_EQ(list_of("CUDA_VISIBLE_DEVICES", "3,2", "2,3")->ids, (Ids{3, 2}));
   EXPECT_EQ(list_of("CUDA_VISIBLE_DEVICES", "3", "2,3")->ids, (Ids{3}));
 }
 
-TEST(GpuList, OneVariableOfThoseThatSlurmSets) {
+TEST(GpuList, TakesOneVariableOfThoseThatSlurmSets) {
   const auto all = read_gpu_list(environment_of({{"SLURM_STEP_GPUS", "0,1"},
                                                  {"CUDA_VISIBLE_DEVICES", "0,1"},
                                                  {"ROCR_VISIBLE_DEVICES", "0,1"},
@@ -39,7 +39,7 @@ TEST(GpuList, OneVariableOfThoseThatSlurmSets) {
   EXPECT_FALSE(list_of("ZE_AFFINITY_MASK", "0,1")->kind->is_ordered);
 }
 
-// HIP counts in what Slurm's list leaves, up to the first number that is too large.
+// HIP counts within Slurm's list, up to the first number that is too large.
 TEST(GpuList, TheUsersOwnChoicesAreKept) {
   const auto kind_below = [](const char* hip, const char* list, const char* variable = "ROCR_VISIBLE_DEVICES") {
     const auto environment =
@@ -50,12 +50,12 @@ TEST(GpuList, TheUsersOwnChoicesAreKept) {
   };
   EXPECT_EQ(kind_below("0,1", "2,3"), "ROCR_VISIBLE_DEVICES");
   EXPECT_EQ(kind_below("0,1,2,3", "2,3"), "ROCR_VISIBLE_DEVICES");
-  EXPECT_EQ(kind_below("", "2,3"), "ROCR_VISIBLE_DEVICES") << "HIP passes over an empty one";
+  EXPECT_EQ(kind_below("", "2,3"), "ROCR_VISIBLE_DEVICES") << "HIP ignores an empty list";
   for (const char* const hip : {"1,0", "0", "1", "2,3", "-1", "GPU-1,GPU-2"}) EXPECT_EQ(kind_below(hip, "2,3"), "none");
   EXPECT_EQ(kind_below("1,0", "0,1", "CUDA_VISIBLE_DEVICES"), "CUDA_VISIBLE_DEVICES");
 }
 
-TEST(GpuList, UuidsStayWhatTheyAre) {
+TEST(GpuList, UuidsAreKept) {
   const auto gpus = list_of("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a");
   EXPECT_TRUE(gpus->has_uuids && !gpus->has_mig);
   EXPECT_EQ(gpus->text(), "GPU-b,GPU-a");
@@ -67,7 +67,7 @@ TEST(GpuList, OtherTextIsLeftAlone) {
   for (const auto* text : {"NoDevFiles", "0,,1", "0,0", "-1", "0;1", "all", "none", "0 1", "99999", "GPU-\n"}) {
     EXPECT_FALSE(list_of("CUDA_VISIBLE_DEVICES", text)) << text;
   }
-  EXPECT_FALSE(read_gpu_list(environment_of({{"CUDA_VISIBLE_DEVICES", "0,1"}})));  // nothing of Slurm's
+  EXPECT_FALSE(read_gpu_list(environment_of({{"CUDA_VISIBLE_DEVICES", "0,1"}})));  // no variable of Slurm
   EXPECT_FALSE(read_gpu_list(environment_of({{"SLURM_STEP_GPUS", "0,1"}})));
   std::string long_list = "0";
   for (int i = 1; i <= 256; ++i) long_list += "," + std::to_string(i);

@@ -17,11 +17,11 @@ TresRequest of(const std::string& per_node, std::string TresRequest::*other = &T
 
 GpuRequest of_node(const std::string& list, std::uint32_t nodes = 2) { return read_gpu_request(of(list), nodes); }
 
-TEST(GpuRequest, CountsThoseOfANode) {
+TEST(GpuRequest, CountsTheGpusOfANode) {
   EXPECT_EQ(of_node("gres:gpu:2").per_node, 2U) << "up to 23.02";
   EXPECT_EQ(of_node("gres/gpu:2").per_node, 2U) << "since 23.11";
   EXPECT_EQ(of_node("gres/gpu=2").per_node, 2U);
-  EXPECT_EQ(of_node("gres:gpu").per_node, 1U) << "no count is one";
+  EXPECT_EQ(of_node("gres:gpu").per_node, 1U) << "without a count it is one GPU";
   EXPECT_EQ(of_node("gres:gpu:a100").per_node, 1U);
   EXPECT_EQ(of_node("gres:gpu:a100:4").per_node, 4U);
   EXPECT_EQ(of_node("gres/gpu:a100=4").per_node, 4U);
@@ -32,7 +32,7 @@ TEST(GpuRequest, TheLastOfAKindCountsAndKindsAreAdded) {
   EXPECT_EQ(of_node("gres/gpu:2,gres/gpu:2").per_node, 2U) << "srun's beside the job's";
   EXPECT_EQ(of_node("gres/gpu:4,gres/gpu:2").per_node, 2U);
   EXPECT_EQ(of_node("gres:gpu:a100:2,gres:gpu:v100:1").per_node, 3U);
-  EXPECT_FALSE(of_node("gres:gpu:a100:2,gres:gpu:1").per_node) << "of one kind, and of any";
+  EXPECT_FALSE(of_node("gres:gpu:a100:2,gres:gpu:1").per_node) << "one request for a type, and one for any type";
 }
 
 TEST(GpuRequest, ARequestWithoutANumberForEachNodeGivesTheReason) {
@@ -63,7 +63,7 @@ TEST(GpuRequest, OfTheWholeStepCountsOnOneNode) {
   EXPECT_EQ(read_gpu_request(both, 2).per_node, 2U) << "#SBATCH --gpus=4 beside --gres";
 }
 
-// -G N on several nodes, by what the nodes of the job have.
+// -G N on several nodes is read from the GPUs of the job's nodes.
 TEST(GpuRequest, OfTheWholeStepCountsIfEachNodeOfItsJobHasTheSameNumber) {
   const struct {
     const char* step;
@@ -98,7 +98,7 @@ TEST(GpuRequest, OfTheWholeStepCountsIfEachNodeOfItsJobHasTheSameNumber) {
   EXPECT_FALSE(needs_job_nodes(of("", &TresRequest::per_step, "gres:gpu:4"), 1));
 }
 
-TEST(GpuRequest, ABindingOfSlurmsIsSeen) {
+TEST(GpuRequest, FindsABindingBySlurm) {
   const auto binds = [](const std::string& bind) {
     return !read_gpu_request(of("gres:gpu:2", &TresRequest::bind, bind), 1).per_node;
   };

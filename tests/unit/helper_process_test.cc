@@ -1,4 +1,4 @@
-// The helper process: at its deadline nothing of the program's is touched.
+// The helper process: at the deadline it does not use a descriptor of the program.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/helper/helper_process.h"
 
@@ -14,15 +14,15 @@
 namespace bootstrap {
 namespace {
 
-// This program as the helper: takes a byte from what is in the place of its socket.
+// This program as the helper: reads a byte from the descriptor with the number of its socket.
 __attribute__((constructor)) void run_as_helper(int count, char** words) {
   if (!is_helper(count, words)) return;
   char byte = 0;
   ::_exit(::read(kHelperSocket, &byte, 1) == 1 ? 0 : 1);
 }
 
-// Without time to start one, no helper gets the program's own descriptor of that number in place of its socket.
-TEST(HelperProcess, ThatIsLateDoesNotReadFromTheProgram) {
+// If there is no time to start a helper, none may read the program's own descriptor of that number.
+TEST(HelperProcess, DoesNotReadFromTheProgramIfItStartsLate) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer takes a clone(2) with shared memory for a fork, and then ignores synchronisation";
 #endif

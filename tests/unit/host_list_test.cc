@@ -1,4 +1,4 @@
-// Host lists: what each form means, and what is refused and why.
+// Host lists: the meaning of each form, and refused lists with their reasons.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/host_list.h"
 
@@ -105,7 +105,7 @@ TEST(HostListParse, RefusesMalformedTextAndNamesThePlace) {
   }
 }
 
-TEST(HostListParse, TakesExactlyTheMostHosts) {
+TEST(HostListParse, AcceptsTheLargestNumberOfHostsAndNoMore) {
   for (const auto* const text : {"n[1-65536]", "a,n[2-65536]", "a[1-256]b[1-256]", "n[1-65535],a"}) {
     EXPECT_EQ(succeeded(parse_host_list(text))->size(), kMaxNodes) << text;
   }
@@ -121,7 +121,7 @@ TEST(HostListParse, TakesExactlyTheMostHosts) {
             "cannot read the host list: \"n[1-4\" at character 1 names more than 3 hosts");
 }
 
-TEST(HostListParse, TakesExactlyTheLongestName) {
+TEST(HostListParse, AcceptsTheLongestNameAndNoLonger) {
   const auto longest = std::string(kMaxNodeName, 'a');
   const auto almost = longest.substr(2);
   const auto zeros = std::string(kMaxNodeName, '0');

@@ -1,4 +1,4 @@
-// A part of a test that needs a process of its own: what it loads or sets is nowhere else, and nothing is there before.
+// Runs a part of a test in a new process: no other test sees what it loads or sets, and it begins without such state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace bootstrap {
 
-// gtest prints nothing in such a process; what goes to standard error is shown when it fails.
+// gtest prints nothing in such a process; its standard error is shown if it fails.
 inline void print_failures() {
   const auto& result = *testing::UnitTest::GetInstance()->current_test_info()->result();
   for (int i = 0; i < result.total_part_count(); ++i) {
@@ -19,7 +19,7 @@ inline void print_failures() {
   }
 }
 
-// Runs `test` in this program, started afresh: its failures are printed there and count here, and so does a skip.
+// Runs `test` in a new process of this program: failures are printed there and count here, and so does a skip.
 template <class Test>
 void in_child(Test test) {
 #ifdef UNDER_EMULATOR
@@ -31,7 +31,7 @@ void in_child(Test test) {
     outcome = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     return outcome == 0 || outcome == kSkipped;
   };
-  testing::FLAGS_gtest_death_test_style = "threadsafe";  // exec, since a fork would have what other tests have loaded
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // exec, since a fork would keep libraries of other tests
   EXPECT_EXIT(
       {
         test();

@@ -1,4 +1,4 @@
-// Layouts for tests that need some, not a particular one.
+// Layouts for tests that need any layout.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -74,7 +74,7 @@ inline Gpu read_known_gpu(std::istringstream& fields, const KnownNode& node) {
   return gpu;
 }
 
-// The lines of one kind that only some nodes have. False: it is another kind.
+// Reads lines that only some nodes have. False if the line is of another kind.
 inline bool read_known_detail(const std::string& kind, std::istringstream& fields, KnownNode& node) {
   std::string name, list;
   if (kind == "threads") {

@@ -1,4 +1,4 @@
-// A machine with known files, on which command lines are judged.
+// A machine with known files, for the judgement of command lines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,7 +44,7 @@ inline ProgramHead known_head(const std::string& path) {
       {"./rscript", "#!/usr/bin/env Rscript\n"},
       {"./image.sif", "#!/usr/bin/env run-singularity\n"},
       {"./data", "0-1 ./train\n2 ./other\n"},
-      {"./settings.sh", ""},  // that may not be started
+      {"./settings.sh", ""},  // not executable
       {"./local-prog", kElf},
       {"./run", "#!/bin/bash\n"},
       {"./tune", kElf},

@@ -1,4 +1,4 @@
-// Whose libpmi srun of a step answers.
+// The releases of libpmi that the srun of a step answers.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exchange/libpmi_release.h"
 
@@ -13,7 +13,7 @@ constexpr long k2205 = 0x260000;  // slurm_api_version() of Debian 12, 13 and 14
 constexpr long k2411 = 0x2a0000;
 constexpr long k2605 = 0x2d0000;
 
-TEST(LibpmiRelease, OnlyThoseThatSrunAnswersAreOfTheStep) {
+TEST(LibpmiRelease, IsAcceptedOnlyIfSrunAnswersIt) {
   const auto fits = [](const char* step, long api) {
     return why_not_libpmi({step, ""}, api, "/x/libpmi.so.0").empty();
   };
@@ -21,10 +21,10 @@ TEST(LibpmiRelease, OnlyThoseThatSrunAnswersAreOfTheStep) {
   EXPECT_TRUE(fits("23.11.1", k2205) && fits("26.05.5", k2411));
   EXPECT_FALSE(fits("24.05.1", k2205) || fits("25.11.7", k2205) || fits("26.05.5", k2205));
   EXPECT_FALSE(fits("22.05.8", k2411) || fits("24.11.5", k2605)) << "srun knows no later protocol";
-  EXPECT_TRUE(fits("", k2205) && fits("26.11.0", k2205) && fits("26.05.5", 0x2e0000)) << "what is not known is tried";
+  EXPECT_TRUE(fits("", k2205) && fits("26.11.0", k2205) && fits("26.05.5", 0x2e0000)) << "unknown releases are tried";
 }
 
-TEST(LibpmiRelease, ASentenceNamesBothReleases) {
+TEST(LibpmiRelease, TheMessageNamesBothReleases) {
   const auto sentence = why_not_libpmi({"25.11.7", ""}, k2205, "/usr/lib/libpmi.so.0");
   EXPECT_EQ(sentence.find("/usr/lib/libpmi.so.0 is Slurm 22.05's, and the step is Slurm 25.11.7's"), 0U) << sentence;
   EXPECT_EQ(slurm_of_api(k2411), "Slurm 24.11");
@@ -37,7 +37,7 @@ TEST(LibpmiRelease, TheLibraryReadsWhatSlurmstepdWrote) {
   EXPECT_EQ(read.version, "26.05.5");
   EXPECT_EQ(read.folder, "/opt/slurm/lib");
   EXPECT_EQ(read_slurm("set_up:world site:slurm=").version, "");
-  EXPECT_TRUE(read_settings(item)) << "it is no setting";
+  EXPECT_TRUE(read_settings(item)) << "it is not a setting";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a check asks the machine, from files in place of /proc and /sys, and from this machine itself.
+// A check's facts about the machine, from files in place of /proc and /sys, and from this machine.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/machine.h"
 

@@ -1,4 +1,4 @@
-// Address and port: who decides, and that neighbours do not meet.
+// Address and port: which source decides, and that neighbouring steps have different ports.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/master_endpoint.h"
 
@@ -19,7 +19,7 @@ MasterEndpoint rendezvous(const Environment& environment, const Settings& settin
   return *choose_master_endpoint(*read_task_facts(environment), settings);
 }
 
-TEST(MasterEndpoint, IsRequestedOrSlurmsOrComputed) {
+TEST(MasterEndpoint, IsTheRequestedOneOrSlurmsOrComputed) {
   const auto computed = rendezvous(two_by_two(3));
   EXPECT_EQ(computed.address, "node001") << "the host of rank 0";
   EXPECT_EQ(computed.port, 20000 + 12 * 37);
@@ -64,7 +64,7 @@ TEST(ReservedPorts, LeaveOutThoseOfAnotherContract) {
   EXPECT_EQ(read_reserved_ports(environment), std::nullopt);
 }
 
-// 64 times the whole range: each port was visited once before there was a bound.
+// 64 times the whole range: before there was a bound, the code visited each port.
 TEST(ReservedPorts, AreNoMoreThanAStepCanHave) {
   auto environment = two_by_two();
   std::string ranges = "1024-65535";
@@ -110,7 +110,7 @@ TEST(ComputedPort, StaysInTheRangeWhateverTheIds) {
   }
 }
 
-TEST(ComputedPort, NeighboursDoNotMeet) {
+TEST(ComputedPort, DiffersBetweenNeighbouringSteps) {
   // 250 neighbouring jobs with 37 steps each, all at once: 9,250 different ports.
   std::set<std::uint16_t> ports;
   for (std::uint32_t job = 990000; job < 990250; ++job) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# The product compares its declarations with nccl.h and cuda.h; here these are changed, and then it must not compile.
+# Our code compares its declarations with nccl.h and cuda.h. Here these headers are changed: the code must not compile.
 # SPDX-License-Identifier: Apache-2.0
 """nccl_abi.py --headers FOLDER... --sources FOLDER -- COMPILER ARGUMENTS...: exit 0 if all changes are noticed."""
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Header -> the file that compares with it, and what is changed.
+# Header -> the file that compares with it, and the changes.
 CHANGES = {
     "nccl.h": ("nccl_library.cc", {
         "a longer id": (r"#define NCCL_UNIQUE_ID_BYTES 128", "#define NCCL_UNIQUE_ID_BYTES 256"),
@@ -33,7 +33,7 @@ CHANGES = {
 
 
 def compiles(command, source, name, header):
-    """Whether it does with this text in front of all other headers of that name; and what was said."""
+    """True if it compiles with this text as the header, and the compiler's messages."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / name).write_text(header)
         line = [command[0], f"-I{folder}", *command[1:], "-fsyntax-only", source]

@@ -1,4 +1,4 @@
-// Each outcome of ncclCommInitRank: done, refused, late, never; none is a hang, also if NCCL or CUDA does not start.
+// Each outcome of ncclCommInitRank: done, refused, late, never. None hangs, also if NCCL or CUDA does not start.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// NCCL as a few functions without captures: their results, and the calls that they received.
+// NCCL as a few functions without captures: their results, and their calls.
 struct FakeNccl {
   std::atomic<int> pause_ms{0};
   std::atomic<int> answer{nccl::kSuccess};
@@ -121,12 +121,12 @@ TEST(Init, AbortsANonBlockingOneAtTheDeadline) {
             std::string::npos);
 }
 
-// No caller is left to destroy a communicator that is made after the deadline.
+// After the deadline no caller remains that could destroy a communicator.
 TEST(Init, EndsABlockingOneThatComesTooLate) {
   const auto nccl = fake_functions();
   fake.pause_ms = 600;
   EXPECT_EQ(error_of(init(nccl, false, kShort)).code, ErrorCode::kTimeout);
-  EXPECT_EQ(fake.aborts, 0) << "it is not there yet";
+  EXPECT_EQ(fake.aborts, 0) << "there is no communicator yet";
   for (int i = 0; i < 1000 && fake.aborts == 0; ++i) std::this_thread::sleep_for(milliseconds(10));
   EXPECT_EQ(fake.aborts, 1);
 }
@@ -152,7 +152,7 @@ TEST(Init, ARankThatFailsAloneIsNoHang) {
   for (const bool nonblocking : {false, true}) {
     in_child([nonblocking] {
       Step step({3});
-      std::thread([] {}).join();  // with the first thread ThreadSanitizer starts one of its own
+      std::thread([] {}).join();  // ThreadSanitizer starts its own thread with the first one
       const auto before = threads();
       const auto comms = one_stays_out(step, nonblocking);
       for (const std::size_t rank : {0U, 2U}) {
@@ -160,8 +160,8 @@ TEST(Init, ARankThatFailsAloneIsNoHang) {
         EXPECT_EQ(said.find("rank 1 (node001, local rank 1): ncclCommInitRank"), 0U) << said;
       }
       EXPECT_EQ(error_of(comms[1]).code, ErrorCode::kUnavailable);
-      // The thread of NCCL's root, and for blocking calls the two that NCCL keeps; control for "nothing is left".
-      // Threads that have ended may be counted for a moment.
+      // The thread of NCCL's root, and for blocking calls NCCL's two threads; the control for "no thread is left".
+      // Ended threads may be counted for a moment.
       const std::ptrdiff_t kept = nonblocking ? 1 : 3;
       for (int i = 0; i < 200 && threads() - before > kept; ++i) std::this_thread::sleep_for(milliseconds(10));
       EXPECT_EQ(threads() - before, kept);
@@ -171,7 +171,7 @@ TEST(Init, ARankThatFailsAloneIsNoHang) {
 
 constexpr milliseconds kTimeout{1000};
 
-// The sentence of the C function on each rank. A call without an end is ended by SIGALRM, which fails the test.
+// The message of the C function on each rank. SIGALRM ends a call that hangs, and fails the test.
 std::vector<std::string> make_comms(const std::string& nccl, std::uint32_t ranks) {
   (void)::alarm(300);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
@@ -187,7 +187,7 @@ std::vector<std::string> make_comms(const std::string& nccl, std::uint32_t ranks
   return sentences;
 }
 
-TEST(FirstCalls, OfALibraryOrDriverThatDoesNotStartEndInTheDeadline) {
+TEST(FirstCalls, EndInTheDeadlineIfALibraryOrDriverDoesNotStart) {
   in_child([] {
     for (const auto& sentence : make_comms(DOUBLES_DIR "/nccl_endless.so", 2)) {
       EXPECT_NE(sentence.find("the start of NCCL and the GPU on this rank has not ended before the deadline"),
@@ -207,7 +207,7 @@ TEST(FirstCalls, OfALibraryOrDriverThatDoesNotStartEndInTheDeadline) {
   }
 }
 
-// The root has time left to send the reason to the other ranks.
+// The root still has time to send the reason to the other ranks.
 TEST(FirstCalls, AnIdThatIsNeverMadeEndsInTheDeadlineOnAllRanks) {
   in_child([] {
     (void)::alarm(300);

@@ -1,4 +1,4 @@
-// The NCCL double of each version as a loaded copy: several may be in one process, as they are in some programs.
+// The NCCL double of each version, loaded: a process may have several, as some programs do.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ inline std::string nccl_double_path(const std::string& version) {
   return std::string(DOUBLES_DIR) + "/nccl-" + version + "/libnccl.so.2";
 }
 
-// A function of a copy that is private to its loader, as Python loads libraries.
+// A function of a copy that was loaded with RTLD_LOCAL, as Python loads libraries.
 template <class Function>
 Function nccl_double_function(const std::string& version, const char* name) {
   void* const library = ::dlopen(nccl_double_path(version).c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -1,4 +1,4 @@
-// Finding NCCL in and outside of the process, and what each version has.
+// Finds NCCL in and outside of the process, and the functions of each version.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/nccl_library.h"
 

@@ -1,4 +1,4 @@
-// Which cores each task gets so that they are near its GPUs, on all known nodes.
+// The cores that each task gets near its GPUs, on all known nodes.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/near_cores.h"
 
@@ -67,7 +67,7 @@ constexpr Golden kShared[] = {
     {"juwels-booster", 2, "6-11,18-23 30-35,42-47"},
     {"aurora", 3, "0-51 0-103 52-103"},
     {"aurora", 6, "0-51 = = 52-103 = ="},
-    // Polaris' page: GPUs are reversed against NUMA nodes.
+    // Polaris' page: the order of GPUs is the reverse of the NUMA nodes.
     {"polaris", 4, "24-31 16-23 8-15 0-7"},
     {"polaris", 8, "24-31 16-23 8-15 0-7 24-31 16-23 8-15 0-7"},
     {"two-socket-4gpu", 4, "0-39 = 40-79 ="},
@@ -147,7 +147,7 @@ TEST(NearCores, ATaskWithTooFewGetsOthersOfThePackageFirst) {
   EXPECT_TRUE(alone[0].is_filled);
 }
 
-TEST(NearCores, TwoTasksThatWouldSquashOnOneCoreKeepTheOther) {
+TEST(NearCores, TwoTasksNearOneCoreKeepTheOtherCoreToo) {
   const auto node = known_node("two-cpus");
   const auto found = find_near_cores({.cores = node.cores(), .places = {cpus("1"), cpus("1")}, .allowed = cpus("0-1")},
                                      node.package_list());

@@ -1,4 +1,4 @@
-// The interface to an address: the kernel's tables, and a node's answer to each choice.
+// The interface to an address: the kernel's tables, and the result of each choice on a node.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/hardware/network.h"
 
@@ -42,7 +42,7 @@ TEST(Routes, TheLongestPrefixWinsThenTheSmallestMetric) {
   EXPECT_EQ(to(routes, "10.1.3.4"), "eth0");
   EXPECT_EQ(to(routes, "10.2.3.4"), "ib0");
   EXPECT_EQ(to(routes, "172.17.0.9"), "docker0");
-  EXPECT_EQ(to(routes, "8.8.8.8"), "eth0");  // and not ib1, whose default route has a larger metric
+  EXPECT_EQ(to(routes, "8.8.8.8"), "eth0");  // not ib1, whose default route has a larger metric
   EXPECT_EQ(to(routes, "fd00::1"), "none");
   const auto routes6 = parse_ipv6_routes(kTable6);
   EXPECT_EQ(to(routes6, "fd00::1"), "ib0");
@@ -130,7 +130,7 @@ class NodeFiles : public ::testing::Test {
   std::string root_;
 };
 
-TEST(OwnAddress, IsOneThatTheSystemTakes) {
+TEST(OwnAddress, IsOneThatASocketCanBind) {
   for (const auto* own : {"127.0.0.1", "0.0.0.0", "", "no number"}) EXPECT_TRUE(is_own_address(own)) << own;
   for (const auto* other : {"192.0.2.7", "2001:db8::7"}) EXPECT_FALSE(is_own_address(other)) << other;
 }

@@ -1,4 +1,4 @@
-// The GPUs that each task sees, in every mode and with each restriction of Slurm's.
+// The GPUs that each task sees, in every mode and with each restriction by Slurm.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/plan/node_gpus.h"
 
@@ -48,7 +48,7 @@ TEST(GpuView, SetDeviceOfLocalRankIsDistinctInEveryMode) {
   }
 }
 
-TEST(GpuView, OfEachMode) {
+TEST(GpuView, HasTheListOfEachMode) {
   struct Row {
     GpuMode mode;
     int tasks;
@@ -156,7 +156,7 @@ struct Seen {
   int tasks;
   std::uint32_t task;
   std::string_view devices;
-  const char* list;    // as Slurm left it
+  const char* list;    // after Slurm
   std::string option;  // that the user gave to bind GPUs; empty: none
   const char* expected;
   bool is_as_planned;
@@ -164,7 +164,7 @@ struct Seen {
 };
 
 const Seen kSeen[] = {
-    // A list that Slurm narrowed is widened again, unless the devices cannot be opened.
+    // We widen a list that Slurm narrowed, unless the devices cannot be opened.
     {4, 3, "YYYY", "", "", "0,1,2,3", true, ""},
     {4, 3, "YYYY", "0", "", "0,1,2,3", true, ""},
     {4, 3, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},
@@ -186,7 +186,7 @@ const Seen kSeen[] = {
     // A task that is alone on its node is treated like the tasks of other nodes.
     {1, 0, "YYYY", "0,1,2,3", "--gpu-bind", "0,1,2,3", false, ""},
     {1, 0, "YYYY", "0,1,2,3", "", "0,1,2,3", true, ""},
-    // The number of open devices decides: if more are open than the step has, nothing is constrained.
+    // The number of open devices decides: if more are open than the step has, Slurm constrains none.
     {4, 0, "NYYYY", "", "", "0,1,2,3", true, ""},
     {4, 0, "N?YY", "", "", "0,1,2,3", true, ""},
     {4, 0, "NNNN", "", "", "0,1,2,3", true, ""},
@@ -241,7 +241,7 @@ TEST(GpuVisibility, CoresAreNearToWhatTheTaskReallyHas) {
   EXPECT_EQ(cores_near(*plan.step.gpus, view_of(*plan.step.gpus, 0, {{kNo, kYes}, "0"})).to_list(), "4-7");
 }
 
-// Of a task of which Slurm left this view.
+// The plan of a task to which Slurm left this view.
 WholePlan plan_with_view(const StepFacts& facts, const Settings& settings, std::size_t local_task,
                          const GpuVisibility& visibility) {
   const auto step = *plan_step(facts, settings);
@@ -250,7 +250,7 @@ WholePlan plan_with_view(const StepFacts& facts, const Settings& settings, std::
   return plan_of_task(step, facts, settings, task);
 }
 
-TEST(TaskPlan, OfATaskFromWhichSlurmHidesPeersPassesForANodeOfItsOwn) {
+TEST(TaskPlan, ATaskThatCannotSeeItsPeersIsANodeOfItsOwn) {
   const auto facts = one_node(4, 4);
   const auto plan = plan_with_view(facts, {}, 2, {{kNo, kNo, kYes, kNo}, "0"});
   expect_values(plan, {{"CUDA_VISIBLE_DEVICES", "0"},
@@ -271,7 +271,7 @@ TEST(OwnPlan, ATaskSeesWhatItWasGiven) {
   for (const auto mode : {GpuMode::kIndex, GpuMode::kFirst, GpuMode::kNarrow, GpuMode::kOff}) {
     const auto facts = one_node(2, 4);
     auto step = *plan_step(facts, with_mode(mode));
-    if (step.gpus) step.gpus->order = {3, 1, 2, 0};  // the tasks' cores may lead to this order
+    if (step.gpus) step.gpus->order = {3, 1, 2, 0};  // an order that the tasks' cores can cause
     const auto plan = plan_of_task(step, facts, with_mode(mode), assumed_task(step, facts, 1));
     const auto environment = started(facts, plan, 1);
     const auto own = succeeded(read_own_plan(environment));
@@ -282,7 +282,7 @@ TEST(OwnPlan, ATaskSeesWhatItWasGiven) {
   }
 }
 
-TEST(OwnPlan, AlsoWhereSlurmHidPeersAndWhereTheUserChangedIt) {
+TEST(OwnPlan, IsRightIfSlurmHidPeersAndFindsWhatTheUserChanged) {
   const auto facts = one_node(4, 4);
   auto environment = started(facts, plan_with_view(facts, {}, 2, {{kNo, kNo, kYes, kNo}, "0"}), 2);
   EXPECT_TRUE(read_own_plan(environment)->differences.empty());

@@ -1,4 +1,4 @@
-// Sockets on a node: ranks that wait for each other, all or none, and libpmix's connection to the server.
+// Sockets on a node: the barrier of its ranks, which releases all or none, and libpmix's connection to the server.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/pmix/node_sockets.h"
 
@@ -67,8 +67,8 @@ TEST(NodeBarrier, FailsAtOnceWithoutAHost) {
   }
 }
 
-// The connection of a rank that cannot be accepted stays, and poll(2) reports it again and again. A call without an end
-// is ended by SIGALRM, which fails the test.
+// A connection that cannot be accepted stays, and poll(2) reports it again and again. SIGALRM ends a call that hangs,
+// and fails the test.
 TEST(NodeBarrier, EndsAtOnceWithoutADescriptor) {
   auto barrier = NodeBarrier::open(kName);
   rlimit limits{};
@@ -76,7 +76,7 @@ TEST(NodeBarrier, EndsAtOnceWithoutADescriptor) {
   const int next = Descriptor(::dup(STDOUT_FILENO)).get();
   const rlimit one_more{static_cast<rlim_t>(next) + 1, limits.rlim_max};
   std::atomic<bool> is_limited = false;
-  // It begins before: the sanitizer takes descriptors when a thread begins.
+  // The thread begins earlier, since the sanitizer opens descriptors for a new thread.
   std::thread guest([&, name = kName] {
     while (!is_limited) std::this_thread::yield();
     EXPECT_FALSE(NodeBarrier::wait(name, in_an_hour()));
@@ -108,8 +108,8 @@ bool is_closed_by_other_side(const Descriptor& socket) {
   return ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-// poll(2) reports the next stranger at once, also after the deadline: only the clock ends the wait. All of them are
-// there before, so that a wait without a clock would take each of them in turn.
+// poll(2) reports the next stranger at once, also after the deadline, so only the clock ends the wait. All strangers
+// have connected before: a wait without a clock would accept each of them in turn.
 TEST(NodeBarrier, TakesNoStrangerAfterTheDeadline) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   const auto barrier = NodeBarrier::open(kName);
@@ -120,12 +120,12 @@ TEST(NodeBarrier, TakesNoStrangerAfterTheDeadline) {
   }).join();
   EXPECT_FALSE(barrier.lead(1, steady_clock::now()));
   EXPECT_EQ(std::count_if(strangers.begin(), strangers.end(), is_closed_by_other_side), 0);
-  // Control: before the deadline they are taken, and sent away.
+  // Control: before the deadline they are accepted and closed.
   EXPECT_FALSE(barrier.lead(1, steady_clock::now() + milliseconds(200)));
   EXPECT_EQ(std::count_if(strangers.begin(), strangers.end(), is_closed_by_other_side), 50);
 }
 
-// No process takes the connections here, and the queue is full. SIGALRM fails the test.
+// No process accepts connections here, and the queue is full. SIGALRM fails the test.
 TEST(NodeBarrier, AGuestDoesNotWaitForAFullQueue) {
   const Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -144,7 +144,7 @@ TEST(NodeBarrier, AGuestDoesNotWaitForAFullQueue) {
   EXPECT_FALSE(NodeBarrier::wait(name, steady_clock::now() + milliseconds(100)));
   EXPECT_FALSE(NodeBarrier::wait(name, steady_clock::now()));
   (void)::alarm(0);
-  // Control: with a place in the queue the guest comes in, and is released.
+  // Control: with a place in the queue the guest connects and is released.
   const Descriptor first(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   std::thread host([&] {
     for (int guest = 0; guest < 4; ++guest) {

@@ -1,4 +1,4 @@
-// Runs part of a test in a network namespace of its own, where it may change what belongs to the whole machine.
+// Runs part of a test in its own network namespace, where it may change settings of a whole machine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -55,10 +55,10 @@ inline void write_sysctl(const std::string& name, const std::string& value) {
   EXPECT_TRUE(file.good()) << name << " cannot be set to " << value;
 }
 
-// The bare call changes this thread alone; glibc's function would change the whole process.
+// The system call changes only this thread; glibc's function would change the whole process.
 inline void become_nobody() { ASSERT_EQ(::syscall(SYS_setresuid, 65534, 65534, 65534), 0); }
 
-// Makes socket(AF_INET6, ...) answer as a kernel does that was started with ipv6.disable=1.
+// Makes socket(AF_INET6, ...) fail as on a kernel with ipv6.disable=1.
 inline void refuse_ipv6_sockets() {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -98,7 +98,7 @@ TEST(StepPlan, AMasterAddressWhereAServerOfTheUsersMayBeStaysInAStepThatDidNotAs
   const auto warning = only(other.warnings);
   EXPECT_EQ(warning.find("MASTER_ADDR=\"node002\" stays as you set it, but rank 0 is on node001; "), 0U) << warning;
   for (const auto* own : {"node001", "10.20.1.1", "store.example"}) EXPECT_TRUE(plan_with(own).warnings.empty()) << own;
-  EXPECT_EQ(value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "each node would meet itself";
+  EXPECT_EQ(value(plan_with("localhost"), "MASTER_ADDR"), "node001") << "the ranks of each node would meet alone";
 }
 
 // A step on one node of a job of two.
@@ -200,7 +200,7 @@ TEST(StepPlan, AnInactiveStepInsideAnActiveOneSeesNoLeftovers) {
   const Settings settings{.port = {2345, Source::kOption}};
   auto inner = with(applied(plan_of(outer, settings), outer),
                     {{"SLURM_BOOTSTRAP_LAYOUT", "12.1/block"}, {"SRUN_EXPORT_ENV", std::string(kExportValue)}});
-  inner.unset("SLURM_NTASKS_PER_NODE");  // srun's part, which reads it as an option
+  inner.unset("SLURM_NTASKS_PER_NODE");  // srun removes it, since it reads it as an option
   for (const auto& name : inherited_to_unset(inner)) inner.unset(name);
   EXPECT_EQ(inner, outer);
 }
@@ -221,7 +221,7 @@ TEST(StepPlan, ThePortIsClaimedOnceAndOnlyIfItIsOurs) {
   EXPECT_EQ(plan_of(nonsense).port(), 20444) << "replaced: it is no port";
 }
 
-TEST(StepPlan, ALongLayoutIsNotLeftInTheTasks) {
+TEST(StepPlan, TasksDoNotKeepALongLayout) {
   auto environment = step_of("n[1-600]", "1(x600)", 600, "n600");
   std::string map;
   for (int node = 599; node >= 0; --node) map += (map.empty() ? "" : ",") + std::to_string(node);

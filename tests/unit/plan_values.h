@@ -34,7 +34,7 @@ inline WholePlan plan_of_task(const StepPlan& step, const StepFacts& facts, cons
   return {step, std::move(planned.variables), std::move(planned.warnings)};
 }
 
-// Of a task with this many cores on a node with that many.
+// The plan of a task with this many cores on a node with that many.
 inline WholePlan plan_with_cores(const StepFacts& facts, const Settings& settings, std::uint32_t cores,
                                  std::uint32_t of_node, std::uint32_t local_rank = 0) {
   const auto step = *plan_step(facts, settings);
@@ -93,7 +93,7 @@ inline Decision unasked(SetUp set_up) {
   return {.set_up = set_up, .asked = Asked::kUnasked, .unusable_master = {}, .reason = {}};
 }
 
-// As slurmstepd leaves it for the task; a step inside the task inherits it.
+// The environment that slurmstepd gives the task, and that a step inside the task inherits.
 inline Environment applied(const StepPlan& step, const Variables& variables, Environment environment) {
   for (const auto& name : step.removals) environment.unset(name);
   for (const auto& planned : variables) {

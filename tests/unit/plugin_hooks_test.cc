@@ -1,5 +1,5 @@
-// The plugin's hooks with a double of Slurm: what no step on a cluster of this machine can show. The plugin keeps an
-// error from before task_init until then, and reports it on the node where it happened.
+// The plugin's hooks with a double of Slurm, for cases that no step on a test cluster can show. The plugin keeps an
+// earlier error until task_init, and reports it on the node where it happened.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(PluginHooks, ALongListOfPreloadsIsKept) {
     enter_step(with(job_environment(), {{"SLURM_BOOTSTRAP_PRELOAD", "on"}, {"LD_PRELOAD", users}}));
     auto& task = spank_double().task_environment;
     task["LD_PRELOAD"] = users;
-    start_node("preload_library=/bin/sh");  // root's, and readable
+    start_node("preload_library=/bin/sh");  // owned by root, and readable
     start_task(0, 0);
     EXPECT_EQ(task["LD_PRELOAD"], users + ":/$LIB/../../../../../../../../bin/sh");
   });
@@ -81,7 +81,7 @@ TEST(PluginHooks, AContainedUserInitHoldsNoPortAndClosesNothing) {
     int status = 0;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
-    // The environment that this child wrote may be lost with it, so the plugin does not rely on it.
+    // Slurm may lose the environment that this child wrote, so the plugin does not rely on it.
     auto& task = spank_double().task_environment;
     EXPECT_EQ(task.count("WORLD_SIZE"), 0U);
     const int innocent = ::open("/dev/null", O_RDONLY);  // gets the descriptor number of the reservation
@@ -123,7 +123,7 @@ TEST(PluginHooks, SrunRemovesTheDefaultOnceMoreWhenTheStepExists) {
 TEST(PluginHooks, SrunSetsVariablesThatKeepSlurmFromHidingGpus) {
   const struct {
     const char* name;
-    const char* users;  // of the user, before
+    const char* users;  // the user's value, before
     const char* minor;
     bool is_asked;
     std::string during;  // for srun's parser of options, in a step with --gpus-per-task
@@ -151,8 +151,8 @@ TEST(PluginHooks, SrunSetsVariablesThatKeepSlurmFromHidingGpus) {
   }
 }
 
-// The variable has the first value when the node begins, srun records the second as its own, and a task finds the
-// third.
+// The first value is the variable's when the node begins, the second is what srun records as its own, and a task finds
+// the third.
 TEST(PluginHooks, NoDefaultOfSrunsReachesTheTasks) {
   const std::string bind = "SLURM_GPU_BIND";
   const std::string flags = "SLURM_GRES_FLAGS";
@@ -164,7 +164,7 @@ TEST(PluginHooks, NoDefaultOfSrunsReachesTheTasks) {
     std::string left;  // empty: not set
   } rows[] = {
       {bind, "none", "SLURM_GPU_BIND=none", ""},
-      {bind, "none", "", "none"},  // the user's own word
+      {bind, "none", "", "none"},  // the user's own value
       {bind, "closest", "SLURM_GPU_BIND=none", "closest"},
       {flags, "allow-task-sharing", "SLURM_GRES_FLAGS=allow-task-sharing", ""},
       {flags, "disable-binding,allow-task-sharing", "SLURM_GRES_FLAGS=allow-task-sharing", "disable-binding"},
@@ -212,7 +212,7 @@ TEST(PluginFailures, AStepRunsWithoutAnOptionOfAnotherPlugin) {
   expect_words(outcome.printed, "cannot register the option --bootstrap-port with Slurm: another plugin has it");
 }
 
-// Memory runs out in user_init when srun's decision is removed already.
+// Memory runs out in user_init after srun's decision has been removed.
 TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
   for (const auto asked : {Asked::kStrongly, Asked::kWeakly, Asked::kUnasked}) {
     auto decision = StepFacts().decision;
@@ -231,7 +231,7 @@ TEST(PluginFailures, AnErrorHalfWayEndsAStepThatAskedAndElseRemovesAll) {
   }
 }
 
-// plugstack.conf may be wrong on this node alone, which is not that of rank 0.
+// plugstack.conf may be wrong only on this node, which is not rank 0's node.
 TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
   const auto outcome = outcome_in_child([] {
     enter_step(job_environment());
@@ -246,7 +246,7 @@ TEST(PluginFailures, EachNodeReportsItsOwnWrongArgument) {
   expect_words(outcome.printed, "argument \"prot=25000\" in plugstack.conf is unknown");
 }
 
-// The tasks start whatever fails, with all variables or none.
+// The tasks start, whatever fails, with all variables or none.
 TEST(PluginFailures, NothingEndsAStepThatDidNotAsk) {
   const std::pair<std::string, bool> calls[] = {{"register bootstrap-port", false},
                                                 {"setenv MASTER_PORT", false},
@@ -302,7 +302,7 @@ TEST(PluginFailures, AStepThatDidNotAskGetsTheUsersValuesBack) {
   expect_words(outcome.printed, "the task starts as without the plugin");
 }
 
-// No memory in task_init, when some of its variables are set.
+// Memory runs out in task_init when some of its variables are set.
 TEST(PluginFailures, AnExceptionInATaskEndsOnlyAStepThatAsked) {
   for (const auto asked : {Asked::kUnasked, Asked::kStrongly}) {
     const auto outcome = outcome_in_child([asked] {

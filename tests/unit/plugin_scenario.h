@@ -1,4 +1,4 @@
-// The plugin's hooks in a process of their own, with Slurm played by a double.
+// Runs the plugin's hooks in a new process, with a double in place of Slurm.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,7 +25,7 @@ struct Outcome {
   std::string printed;  // standard error
 };
 
-// The plugin's state lives as long as its process, and task_init may end it: each scenario has a process of its own.
+// The plugin's state lives as long as its process, and task_init may end the process: each scenario has its own.
 inline Outcome outcome_in_child(const std::function<void()>& scenario) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
@@ -72,7 +72,7 @@ inline void enter_step(const Environment& environment) {
   ::setenv("SLURMD_NODENAME", "node001", 1);
 }
 
-// As srun hands it over; of a step that asked, if not said otherwise.
+// The decision as srun passes it, by default of a step that asks.
 inline Environment job_environment(const Decision& decision = StepFacts().decision) {
   auto environment = two_by_two();
   environment.unset("SLURM_PROCID");
@@ -85,7 +85,7 @@ inline Decision world(Asked asked) {
   return {.set_up = SetUp::kWorld, .asked = asked, .unusable_master = {}, .reason = {}};
 }
 
-// Calls a hook, with this argument in plugstack.conf.
+// Calls a hook with this argument of plugstack.conf.
 inline int call(int (*hook)(spank_t, int, char**), std::string argument = {}) {
   char* arguments[] = {argument.data()};
   return hook(the_spank_handle(), argument.empty() ? 0 : 1, arguments);

@@ -1,6 +1,6 @@
-// srun's side. From slurmstepd to srun's line, over a real socket: what a flood loses, when nothing is printed;
-// test_first_failure.py has the line itself, and the end of a step. What srun reads of the program that a step starts:
-// regular files that are executable, and nothing else is opened.
+// The plugin in srun. Reports from slurmstepd to srun over a real socket: datagrams that a flood makes it lose, and
+// cases without a line; test_first_failure.py has the line itself, and the end of a step. And srun reads the begin of
+// the step's program: it opens only executable regular files.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ ReportPolicy policy() {
   return policy;
 }
 
-// Like slurmstepd on a node: the address from the variable, the host from srun's.
+// Like slurmstepd on a node: the address is from the variable, and the host is srun's.
 NodeReports prepared_sender() {
   auto& slurm = spank_double();
   if (const char* const address = std::getenv("SLURM_BOOTSTRAP_FAILURE")) {
@@ -100,8 +100,8 @@ TEST(PluginFirstFailure, OpensNoSocketIfThereIsNothingToReport) {
   EXPECT_EQ(outcome.printed, "");
 }
 
-// Two tasks, and srun's line after the first was killed. A thread of this process works for 50 ms, and may then kill
-// the second, as slurmstepd's does on a busy node.
+// Two tasks, and srun's line after the first was killed. A thread of this process works for 50 ms and may then kill
+// the second task, like slurmstepd's thread on a busy node.
 std::string said_of_two(bool is_second_killed) {
   return receive(policy(),
                  [&](NodeReports& sender) {
@@ -132,7 +132,7 @@ TEST(PluginFirstFailure, NamesNoTaskIfAProcessKillsThemSlowly) {
   expect_words(said_of_two(false), "task 0 (node001, local rank 0) failed first: killed by signal 9");
 }
 
-// The socket is not read meanwhile: datagrams without the token take no place in its queue.
+// Nobody reads the socket meanwhile: datagrams without the token must not fill its queue.
 TEST(PluginFirstFailure, TheKernelDropsDatagramsWithoutTheToken) {
   const auto socket = ReportSocket::open();
   ASSERT_TRUE(socket.is_open());
@@ -146,7 +146,7 @@ TEST(PluginFirstFailure, TheKernelDropsDatagramsWithoutTheToken) {
 }
 
 // The control: the same flood fills the queue of a socket without a filter.
-TEST(PluginFirstFailure, WithoutTheFilterTheLineIsLost) {
+TEST(PluginFirstFailure, ControlTheLineIsLostWithoutTheFilter) {
   const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -190,8 +190,8 @@ TEST_F(ProgramHeadTest, IsTheBeginningOfAnExecutableFile) {
   }
 }
 
-// A program that waits to write into the FIFO would begin to, if somebody opened it for a moment.
-TEST_F(ProgramHeadTest, AFileThatChangesPlacesWithAFifoIsNotTakenForIt) {
+// If srun opened the FIFO for a moment, a program that waits to write into it would begin to write.
+TEST_F(ProgramHeadTest, AFifoThatReplacesTheFileIsNotOpened) {
   const Descriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   ASSERT_GE(::inotify_add_watch(watch.get(), at("fifo").c_str(), IN_OPEN), 0);
   std::atomic<bool> is_over = false;

@@ -1,5 +1,5 @@
-// Reserved ports on real sockets: which servers a reserved port keeps out and lets in, and what must not refuse one;
-// also with few ephemeral ports, as another user and without IPv6.
+// Reserved ports on real sockets: which servers can bind a reserved port, and which sockets must not prevent a
+// reservation; also with few ephemeral ports, as another user and without IPv6.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/port_reservation.h"
 
@@ -30,7 +30,7 @@ std::string port_refusal(std::uint16_t port) {
   return reservation ? "" : reservation.error().message;
 }
 
-// Outside ip_local_port_range, so that no other program gets it by chance.
+// Outside ip_local_port_range, so that no other program gets such a port by chance.
 std::uint16_t unused_port() {
   constexpr int kFirst = 20000;
   constexpr int kCount = 10000;
@@ -103,8 +103,8 @@ TEST(PortReservation, IsRefusedBesideAnotherSocket) {
   }
 }
 
-// The limit: a socket that is bound to one address with SO_REUSEADDR looks like TIME_WAIT. The first one that listens
-// gets the port then, and the other an error.
+// A limit of the method: a socket that is bound to one address with SO_REUSEADDR looks like TIME_WAIT. The first
+// program that listens then gets the port, and the other one an error.
 TEST(PortReservation, PassesAHolderOfOneAddressThatReusesIt) {
   for (const auto& server : kServers) {
     if (holds_all_of_ipv4(server)) continue;
@@ -207,7 +207,7 @@ constexpr Storm kStorms[] = {
     {"connect over IPv6", Family::kIpv6, "::1", 40000, false},
 };
 
-// The ports that the system chooses, until it has no more.
+// Takes ports of the system's choice until it has no more.
 std::set<std::uint16_t> chosen_ports(const Storm& storm) {
   std::set<std::uint16_t> ports;
   std::vector<TestSocket> sockets;
@@ -218,7 +218,7 @@ std::set<std::uint16_t> chosen_ports(const Storm& storm) {
     if (storm.to != 0) {
       if (socket.connect(storm.address, storm.to) != 0) break;
     } else if (socket.bind(storm.address, 0) != 0 || socket.listen() != 0) {
-      break;  // two that may reuse it are bound to one port, but only one of them listens
+      break;  // two sockets with SO_REUSEADDR are bound to one port, but only one of them listens
     }
     ports.insert(socket.port());
     sockets.push_back(std::move(socket));
@@ -230,7 +230,7 @@ TEST(PortReservationNetwork, IsNeverWhatTheSystemChooses) {
   in_own_network([] {
     write_sysctl("net/ipv4/ip_local_port_range", "30000 30019");
     const auto server = TestSocket::listener(Family::kDual, "::", 40000);
-    // Control: without a reservation a storm gets every port.
+    // Control: without a reservation this takes every port.
     for (const auto& storm : kStorms) EXPECT_EQ(chosen_ports(storm).size(), 20U) << storm.what;
     std::vector<Descriptor> reservations;
     std::set<std::uint16_t> others;
@@ -259,7 +259,7 @@ TEST(PortReservationNetwork, PassesOverPortsOfATaskThatAreInUse) {
     EXPECT_TRUE(describe_refused_ports(plan, found, facts, settings).empty());
     ASSERT_EQ(found.of_tasks.front(), (std::vector<std::uint16_t>{candidates[1], candidates[2]}));
     for (const auto port : found.of_tasks.front()) EXPECT_EQ(port_refusal(port), kInUse) << port;
-    // With all others in use.
+    // All other ports are in use.
     std::vector<Descriptor> all;
     for (std::uint16_t port = 20000; port < 20100; ++port) {
       if (auto one = reserve_port(port)) all.push_back(std::move(*one));

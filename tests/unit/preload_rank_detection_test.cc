@@ -40,7 +40,7 @@ DetectedRank detect(const std::string& entries, pid_t process = kSelf) {
 constexpr const char* kNoStep = " -SLURM_JOB_ID= -SLURM_STEP_ID= -SLURM_PROCID= ";
 constexpr const char* kMpirun = " OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 PMIX_NAMESPACE=795672577 ";
 
-TEST(PreloadRank, RoleOfEachEnvironment) {
+TEST(PreloadRank, HasTheRoleOfItsEnvironment) {
   struct Row {
     const char* why;
     std::string entries;
@@ -109,7 +109,7 @@ TEST(PreloadRank, RoleOfEachEnvironment) {
   EXPECT_EQ(detect_rank(twice, kSelf).role, Role::kInside) << "the first of equal names counts, as for getenv";
 }
 
-TEST(PreloadRank, OtherFactsOfTheEnvironment) {
+TEST(PreloadRank, ReadsOtherFactsOfTheEnvironment) {
   EXPECT_TRUE(detect("SLURM_PTY_PORT=31001").may_be_pty);
   EXPECT_FALSE(detect("").may_be_pty);
   EXPECT_FALSE(detect("SLURM_PTY_PORT=31001 SLURM_BOOTSTRAP=on").may_be_pty);
@@ -127,7 +127,7 @@ TEST(PreloadRank, OtherFactsOfTheEnvironment) {
 constexpr pid_t kStepd = 390;
 constexpr int kTerminal = 34817;
 
-// A process as the test writes it into its /proc. `line`: the words of the command line.
+// A process that the test writes into its own /proc. `line`: the words of the command line.
 struct Process {
   pid_t id;
   pid_t parent;

@@ -1,4 +1,4 @@
-// What the kernel reports: real processes in each state, signals, and the memory cgroups where Slurm puts slurmstepd.
+// The kernel's view: real processes in each state, signals, and the memory cgroups in which Slurm puts slurmstepd.
 // SPDX-License-Identifier: Apache-2.0
 #include "probe/process_state.h"
 
@@ -31,7 +31,7 @@ pid_t start_sleeper() {
   return child;
 }
 
-TEST(ProcessState, OfANameWithParentheses) {
+TEST(ProcessState, IsReadBehindANameWithParentheses) {
   const auto stat = parse_process_stat("12 (a) T (b) S 7 12 12 34816 -1 4194304 1 2 3 4 150 50 0 0 20 0 1");
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->name, "a) T (b");
@@ -56,7 +56,7 @@ TEST(ProcessState, RunsUntilItIsKilled) {
 }
 
 // States that last for microseconds in a real process.
-TEST(ProcessState, OfAProcessThatEnds) {
+TEST(ProcessState, IsNotRunningIfTheProcessEnds) {
   constexpr const char* kNoSignal = "Name:\ta\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\n";
   constexpr const char* kRuns = "12 (a) b) S 1 12 12 0 -1 4194304 90 0";
   struct Row {
@@ -89,7 +89,7 @@ TEST(ProcessState, AThreadIsBusyUntilItWaits) {
       char byte = 0;
       EXPECT_EQ(::read(ends[0], &byte, 1), 1);
     });
-    // Each of them comes sooner or later, and stays.
+    // Each state comes sooner or later, and stays.
     while (!is_another_thread_busy(kMachine)) ::usleep(1000);
     is_over = true;
     while (is_another_thread_busy(kMachine)) ::usleep(1000);
@@ -133,7 +133,7 @@ TEST(SignalThread, FindsSignalsOfAProcess) {
   EXPECT_FALSE(gone.find() || gone.was_signalled());
 }
 
-TEST(MemoryCgroup, OfTheStepCountsKills) {
+TEST(MemoryCgroup, CountsTheKillsOfTheStep) {
   constexpr const char* kKilled = "low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\noom_group_kill 0\n";
   constexpr const char* kNone = "low 0\nhigh 0\nmax 12\noom 1\noom_kill 0\noom_group_kill 0\n";
   constexpr const char* kOwn = "/proc/self/cgroup";
@@ -170,7 +170,7 @@ TEST(MemoryCgroup, OfTheStepCountsKills) {
   }
 }
 
-// Cgroups of the names that Slurm gives, below the one that this process may write to. Goes with its folders.
+// Cgroups with Slurm's names, below the cgroup that this process may write to. The destructor removes them.
 class StepCgroups {
  public:
   explicit StepCgroups(std::filesystem::path root)
@@ -207,7 +207,7 @@ class StepCgroups {
   ::_exit(0);
 }
 
-// As slurmstepd with one task. 10 and more: something that the test needs failed.
+// Like slurmstepd with one task. A result of 10 or more: a preparation of the test failed.
 int lost_to_memory(const StepCgroups& cgroups, std::size_t bytes) {
   if (!cgroups.enter_step()) return 10;
   const auto task = ::fork();
@@ -217,8 +217,8 @@ int lost_to_memory(const StepCgroups& cgroups, std::size_t bytes) {
   return has_lost_a_process_to_memory(kMachine) ? 1 : 0;
 }
 
-// On this kernel, for cgroups of version 1. The control is a task that takes little memory and is killed, too.
-TEST(MemoryCgroup, OfThisKernelCountsKills) {
+// On this kernel, for cgroups of version 1. The control is a task that uses little memory and is also killed.
+TEST(MemoryCgroup, CountsTheKillsOfThisKernel) {
   for (const bool takes_too_much : {true, false}) {
     const StepCgroups cgroups("/sys/fs/cgroup/memory");
     if (!cgroups.are_made()) GTEST_SKIP() << "no memory cgroup of version 1 that this process may write to";

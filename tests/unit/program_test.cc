@@ -1,5 +1,5 @@
-// Finds what a step starts from its command line, and what people read about it: a remedy, words that cannot be right,
-// and what loses its variables.
+// Finds the program of a step in its command line, and the messages about it: a remedy, options that cannot be right,
+// and wrappers that remove its variables.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/program/program.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using K = ProgramKind;
 
-// The command lines of a kind, each on a line of its own, or separated by " | ".
+// The command lines of a kind, one in each line or separated by " | ".
 struct Rows {
   const char* what;
   ProgramKind kind;
@@ -58,7 +58,7 @@ shifter --image=x ./folds.sh
 ./train /opt/bin/accelerate launch
 numactl --show | nice run | rm -rf x | /bin/hostname | test -f x | julia-1.10 x.jl | octave-cli-8.2 x.m
 )"},
-    {"what srun cannot see", K::kUnseen, R"(
+    {"a program that srun cannot see", K::kUnseen, R"(
 /nowhere/train | ./not-there | train-not-in-path | ./image.sif python3 t.py | env -C /tmp ./train | nice /local/run | nice -5 /local/farm
 perf stat /local/farm | conda run -n other ctrain | conda activate torch | nsys stats x | pixi run train | taskset -p 1
 apptainer exec --nv -B /data:/data image.sif ./train | singularity run image.sif | singularity exec -B python3 image.sif /local/x
@@ -213,7 +213,7 @@ TEST(Program, TorchrunsVariablesOfTheUserDecideToo) {
   auto environment = user_environment();
   environment.set("PET_NNODES", "2");
   environment.set("PET_NPROC_PER_NODE", "2");
-  EXPECT_EQ(program_of("torchrun t.py", environment).kind, K::kTorchrun) << "nothing new";
+  EXPECT_EQ(program_of("torchrun t.py", environment).kind, K::kTorchrun) << "the values of the step";
 }
 
 TEST(Program, ReasonsNameTheDecidingWord) {
@@ -259,7 +259,7 @@ TEST(Program, AProcessKnowsALauncherByItsOwnWords) {
   EXPECT_FALSE(is_launcher_process(0, nullptr));
 }
 
-// Any words get an answer with a reason.
+// Any command line gets a kind and a reason.
 TEST(Program, AnyWordsAreJudged) {
   const std::vector<std::string> pool{
       "env", "-S",      "--",       "-",    "",          "A=1",  "python3", "-m",   "-c",      "torchrun", "--nnodes",
@@ -283,7 +283,7 @@ TEST(Program, NoMoreThan64WordsAreRead) {
   EXPECT_EQ(program_of(line.substr(0, line.size() - 2) + " bash").kind, K::kScript);
 }
 
-TEST(Program, OptionsThatCannotBeRightOnSeveralNodes) {
+TEST(Program, NamesOptionsThatCannotBeRightOnSeveralNodes) {
   for (const auto* line :
        {"torchrun --nnodes 2 --node_rank 0 --master_addr node001 t.py", "torchrun --nnodes=2 --node-rank=1 t.py",
         "torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint localhost:29400 t.py",
@@ -326,7 +326,7 @@ TEST(Program, OptionsThatCannotBeRightOnSeveralNodes) {
             "remove --rdzv_id 7 and unset PET_NODE_RANK");
 }
 
-TEST(Program, OfALauncherTheRemedyNamesTheUsersProgram) {
+TEST(Program, TheRemedyForALauncherNamesTheUsersProgram) {
   const std::string plain = "start your program with srun itself";
   const std::pair<const char*, std::string> rows[] = {
       {"accelerate launch --num_processes 4 acc.py", plain + ": srun --ntasks-per-node=N python3 acc.py"},
@@ -346,7 +346,7 @@ TEST(Program, OfALauncherTheRemedyNamesTheUsersProgram) {
   EXPECT_FALSE(program_of("ray start").starts_ranks);
 }
 
-TEST(Program, WhatKeepsTheVariablesFromItIsNamed) {
+TEST(Program, NamesAWrapperThatRemovesItsVariables) {
   for (const auto* line :
        {"env -i python3 t.py", "env - python3 t.py", "env -u X -i A=1 ./train", "env --ignore-env python3 t.py",
         "nice -n 1 env -i t.py", "env -iu X python3 t.py", "timeout 60 env -i python3 t.py",

@@ -1,5 +1,5 @@
 // Layouts compared with a slow, obvious oracle; Slurm's distributions of tasks; the names of ranks; and the text from
-// srun to the nodes, which is read back the same, and short where it can be.
+// srun to the nodes, which is read as it was written, and as short as possible.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/rank_layout.h"
 
@@ -39,7 +39,7 @@ TEST(TasksPerNode, RefusesOtherText) {
   }
 }
 
-TEST(Deal, KnownOrders) {
+TEST(Deal, GivesKnownOrders) {
   using Nodes = std::vector<NodeIndex>;
   EXPECT_EQ(deal_block({2, 1, 3}), Nodes({0, 0, 1, 2, 2, 2}));
   EXPECT_EQ(deal_cyclic({2, 1, 3}), Nodes({0, 1, 2, 0, 2, 2}));
@@ -47,7 +47,7 @@ TEST(Deal, KnownOrders) {
   EXPECT_EQ(deal_plane({1, 1}, 0), Nodes());  // no plane, no tasks, no endless loop
 }
 
-// The definitions, taken literally, at any cost.
+// The definitions, taken literally and slowly.
 void check_against_definitions(const Layout& layout, const std::vector<std::string>& host_of_rank) {
   ASSERT_EQ(layout.size(), host_of_rank.size());
   std::map<std::string, std::vector<Rank>> ranks_of;
@@ -112,28 +112,28 @@ TEST(Layout, TwelveThousandNodesTakeNoTime) {
   EXPECT_EQ(layout->place(99999).cross_size, 12500U);
 }
 
-TEST(RankNames, NamesARankWithItsHostAndLocalRank) {
+TEST(RankNames, HaveTheHostAndTheLocalRank) {
   EXPECT_EQ(describe_rank(block_layout(4, 4), 5), "rank 5 (node002, local rank 1)");
   EXPECT_EQ(missing_ranks(block_layout(4, 4), {5}), "missing: rank 5 (node002, local rank 1)");
 }
 
-TEST(RankNames, NamesAWholeNodeOnce) {
+TEST(RankNames, NameAWholeNodeOnce) {
   const auto layout = block_layout(4, 4);
   EXPECT_EQ(missing_ranks(layout, {8, 9, 10, 11, 13}),
             "missing: ranks 8-11 (all of node003), rank 13 (node004, local rank 1)");
   EXPECT_EQ(missing_ranks(layout, {8, 9, 10}),
             "missing: rank 8 (node003, local rank 0), rank 9 (node003, local rank 1), rank 10 (node003, local rank 2)");
-  // One rank of a node of one is no range.
+  // The only rank of a node is not a range.
   EXPECT_EQ(missing_ranks(block_layout(3, 1), {1}), "missing: rank 1 (node002, local rank 0)");
 }
 
-TEST(RankNames, DoesNotTakeScatteredRanksForANode) {
+TEST(RankNames, DoNotTakeScatteredRanksForANode) {
   const std::vector<std::uint32_t> counts = {2, 2};
   const auto cyclic = *Layout::make({{*parse_host_list("node[001-002]"), counts, deal_cyclic(counts)}});
   EXPECT_EQ(missing_ranks(cyclic, {0, 2}), "missing: rank 0 (node001, local rank 0), rank 2 (node001, local rank 1)");
 }
 
-TEST(RankNames, HasAnEnd) {
+TEST(RankNames, AreCutAtALimit) {
   const auto layout = block_layout(100, 2);
   std::vector<Rank> odd;
   for (Rank rank = 1; rank < 200; rank += 2) odd.push_back(rank);
@@ -142,7 +142,7 @@ TEST(RankNames, HasAnEnd) {
   EXPECT_NE(text.find("rank 15 (node008, local rank 1) and 92 more"), std::string::npos) << text;
 }
 
-TEST(RankNames, NamesAllRanksOnce) {
+TEST(RankNames, NameAllRanksOnce) {
   std::vector<Rank> all(16);
   std::iota(all.begin(), all.end(), Rank{0});
   EXPECT_EQ(missing_ranks(block_layout(4, 4), all), "missing: all 16 ranks");
@@ -195,7 +195,7 @@ TEST(LayoutText, CarriesTheAddressesThatAreKnown) {
   }
 }
 
-TEST(LayoutText, ComesBackTheSame) {
+TEST(LayoutText, IsReadAsItWasWritten) {
   std::mt19937 random(7);
   for (int round = 0; round < 500; ++round) {
     Counts counts(1 + random() % 7);
@@ -228,7 +228,7 @@ TEST(LayoutText, RefusesGarbage) {
   }
 }
 
-TEST(LayoutText, LargeClaimsAreRefusedBeforeTheyCost) {
+TEST(LayoutText, HugeNumbersAreRefusedBeforeTheyTakeMemory) {
   const auto whole = component("n[1-2]", {2, 2}, {});
   std::string many = "12.0/";
   for (int i = 0; i < 129; ++i) many += (i == 0 ? "" : "/") + std::string("1;n1;1;block");
@@ -240,7 +240,7 @@ TEST(LayoutText, LargeClaimsAreRefusedBeforeTheyCost) {
   }
 }
 
-TEST(LayoutText, TooIrregularForAVariableIsSaid) {
+TEST(LayoutText, ALayoutTooLongForAVariableIsAnError) {
   std::vector<NodeIndex> map = deal_block(Counts(20000, 2));
   std::mt19937 random(1);
   std::shuffle(map.begin(), map.end(), random);

@@ -31,7 +31,7 @@ std::vector<std::string> addresses(const std::vector<Gpu>& gpus) {
   return pci;
 }
 
-TEST(ReadGpus, OfKnownNodes) {
+TEST(ReadGpus, FindsTheGpusOfKnownNodes) {
   for (const auto& [name, node] : known_nodes()) {
     EXPECT_EQ(read_gpus(FakeMachine(node).root()), node.gpus) << name;
   }
@@ -48,7 +48,7 @@ TEST(ReadGpus, OldKernelsHaveAnotherName) {
   EXPECT_EQ(read_gpus(machine.root()), small_node().gpus);
 }
 
-// A node over two packages, as EPYC processors with "NPS0" make one; and packages that are not known.
+// A NUMA node over two packages, as on EPYC processors with "NPS0"; and unknown packages.
 TEST(ReadGpus, APackageMayBeUnknown) {
   const FakeMachine machine(small_node());
   machine.write("/sys/devices/system/node/node0/cpulist", "0-7\n");
@@ -63,7 +63,7 @@ TEST(ReadGpus, AGpuMayHaveNoPlace) {
   for (const auto* const number : {"-1", "7", "x", ""}) {
     const FakeMachine machine(small_node());
     machine.add_pci_device("0000:1b:00.0", "0x10de", "0x030200", number);
-    machine.write("/sys/devices/system/node/node7/cpulist", "\n");  // memory alone
+    machine.write("/sys/devices/system/node/node7/cpulist", "\n");  // only memory
     const auto gpu = read_gpus(machine.root()).at(0);
     EXPECT_TRUE(gpu.near.empty() && !gpu.numa) << number;
     EXPECT_EQ(gpu.device, "/dev/nvidia1");

@@ -1,4 +1,4 @@
-// Which nodes srun names that have not confirmed their tasks, and when; what nodes and srun send and read.
+// The nodes without a confirmation that srun names, and when; and the messages between nodes and srun.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/receipts.h"
 
@@ -26,7 +26,7 @@ NodeReport report(Kind kind, const std::string& host, std::uint32_t slurmstepd =
 
 bool all_run(Rank /*rank*/) { return true; }
 
-// All that is said from `from` on until there is nothing more to look at, with the tasks of `has_started` running.
+// All lines from the time `from` on until no look remains, while the tasks of `has_started` run.
 std::vector<std::string> say(Receipts& receipts, const Receipts::HasStarted& has_started = all_run) {
   std::vector<std::string> said;
   for (int looks = 0; looks < 1000; ++looks) {
@@ -38,7 +38,7 @@ std::vector<std::string> say(Receipts& receipts, const Receipts::HasStarted& has
   return said;
 }
 
-TEST(Receipts, NothingIsSaidOfNodesThatHaveConfirmed) {
+TEST(Receipts, DoNotNameNodesThatHaveConfirmed) {
   Receipts receipts(four_nodes());
   for (const auto* host : {"node001", "node002", "node003", "node004"}) {
     receipts.add(report(Kind::kHello, host), true, 10);
@@ -48,7 +48,7 @@ TEST(Receipts, NothingIsSaidOfNodesThatHaveConfirmed) {
   EXPECT_EQ(receipts.next_look(), std::nullopt);
 }
 
-TEST(Receipts, NamesNodesThatAreSilentWhileTheirTasksRun) {
+TEST(Receipts, NameNodesThatAreSilentWhileTheirTasksRun) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), true, 20);
   receipts.add(report(Kind::kPassed, "node002"), true, 20);
@@ -59,7 +59,7 @@ TEST(Receipts, NamesNodesThatAreSilentWhileTheirTasksRun) {
             std::string::npos);
 }
 
-TEST(Receipts, NamesSilentNodesOfAShortStepAtItsEnd) {
+TEST(Receipts, NameSilentNodesOfAShortStepAtItsEnd) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), true, 20);
   receipts.add(report(Kind::kPassed, "node002"), true, 20);
@@ -71,8 +71,8 @@ TEST(Receipts, NamesSilentNodesOfAShortStepAtItsEnd) {
   EXPECT_TRUE(receipts.look(501, started, true).empty()) << "once";
 }
 
-// A node in its Prolog has not started a task, and from a single host it is not known whether UDP works.
-TEST(Receipts, AtTheEndNothingIsNamedThatMayHaveAnotherReason) {
+// A node in its Prolog has not started a task, and a single host does not show whether UDP works.
+TEST(Receipts, DoNotNameANodeAtTheEndThatMayHaveAnotherReason) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), true, 20);
   const auto first_node = [](Rank rank) { return rank < 2; };
@@ -82,14 +82,14 @@ TEST(Receipts, AtTheEndNothingIsNamedThatMayHaveAnotherReason) {
   EXPECT_TRUE(own.look(500, all_run, true).empty());
 }
 
-TEST(Receipts, WaitsForANodeWhosePrologRuns) {
+TEST(Receipts, WaitForANodeWhosePrologRuns) {
   Receipts receipts(four_nodes());
   for (const auto* host : {"node001", "node002", "node003"}) receipts.add(report(Kind::kPassed, host), true, 20);
   EXPECT_TRUE(say(receipts, [](Rank rank) { return rank < 6; }).empty());
 }
 
 // Where UDP from other hosts is blocked, srun receives reports of its own node alone.
-TEST(Receipts, NothingIsNamedWhereNoOtherHostReports) {
+TEST(Receipts, NameNoNodeIfNoOtherHostReports) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), false, 20);
   EXPECT_TRUE(say(receipts).empty());
@@ -100,13 +100,13 @@ TEST(Receipts, NothingIsNamedWhereNoOtherHostReports) {
   EXPECT_EQ(noted.note_silence(61'000), "") << "once";
 }
 
-TEST(Receipts, NothingIsNamedWhereAllNodesAreOlder) {
+TEST(Receipts, NameNoNodeIfAllAreOlder) {
   Receipts receipts(four_nodes());
   EXPECT_TRUE(say(receipts).empty());
 }
 
-// The import of a container's image may take long on one node.
-TEST(Receipts, GivesANodeThatSaidHelloAMinute) {
+// One node may take long to import a container's image.
+TEST(Receipts, GiveANodeThatSentHelloAMinute) {
   const auto said_at = [](std::uint64_t passed_at) {
     Receipts receipts(four_nodes());
     for (const auto* host : {"node001", "node002", "node003"}) receipts.add(report(Kind::kPassed, host), true, 20);
@@ -126,7 +126,7 @@ TEST(Receipts, GivesANodeThatSaidHelloAMinute) {
       << late;
 }
 
-TEST(Receipts, NamesNodesWhereTasksEndedWithoutTheirRanksTogether) {
+TEST(Receipts, NameAllNodesWhoseTasksEndedWithoutRanksInOneLine) {
   Receipts receipts(four_nodes());
   for (const auto* host : {"node001", "node002"}) receipts.add(report(Kind::kPassed, host), true, 20);
   for (const auto* host : {"node003", "node004"}) receipts.add(report(Kind::kHello, host), true, 20);
@@ -165,8 +165,8 @@ TEST(NodeReport, IsReadAsItWasWritten) {
   EXPECT_FALSE(read_report<NodeReport>(text + std::string(kMaxReportText, 'x'), kToken));
 }
 
-// srun of 1.0.0 reads failures alone, and drops the rest.
-TEST(NodeReport, IsNoFailureAndNoFailureIsOne) {
+// srun of 1.0.0 reads only failures, and drops other messages.
+TEST(NodeReport, IsNotReadAsAFailureNorAFailureAsAReport) {
   EXPECT_FALSE(read_report<Failure>(write_report(report(Kind::kPassed, "node001"), kToken), kToken));
   EXPECT_FALSE(
       read_report<NodeReport>(write_report(Failure{.rank = 1, .host = "node001", .wait_status = 256}, kToken), kToken));

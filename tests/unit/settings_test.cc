@@ -1,5 +1,5 @@
-// The table of settings: the values that each takes, which source wins, and the message about a wrong value. The names
-// that users and sites write are those of the record; etc/doc/stability.md has the rules.
+// The table of settings: the values of each, which source wins, and the message about a wrong value. The names that
+// users and sites write are those of the record; etc/doc/stability.md has the rules.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/settings/settings.h"
 #include "core/plan/frameworks.h"
@@ -123,7 +123,7 @@ TEST(Settings, AreReadFromTheirTextUnchanged) {
   EXPECT_EQ(*succeeded(read_settings(text)), settings);
 }
 
-// A host with another plugstack.conf than srun's, and one with the same.
+// A node with another plugstack.conf than srun's host, and one with the same.
 TEST(Settings, TheEndpointIsThatOfSrun) {
   Settings srun;
   for (const auto& spec : setting_specs()) {
@@ -160,7 +160,7 @@ TEST(Settings, OfAProcessAreReadFromItsEnvironment) {
   EXPECT_TRUE(own.debug.value && own.timing.value);
   EXPECT_EQ(own.timeout.value, 20U);
   EXPECT_EQ(own.nccl_file.value + own.pmix_file.value, "/opt/libnccl.so.2libpmix.so.2");
-  EXPECT_EQ(write_settings(own), "") << "they do not travel";
+  EXPECT_EQ(write_settings(own), "") << "they are not sent";
   Settings settings;
   EXPECT_TRUE(apply_environment(settings, environment));
   EXPECT_EQ(settings, Settings{}) << "a step has none of them";

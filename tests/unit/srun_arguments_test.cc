@@ -15,13 +15,13 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-TEST(SrunArguments, WhetherAStepAsksForItself) {
+TEST(SrunArguments, ShowWhetherTheStepItselfAsks) {
   const auto asks = [](const Arguments& arguments) { return asks_for_itself(arguments); };
   EXPECT_TRUE(asks({"--bootstrap=on", "./a"}));
   EXPECT_TRUE(asks({"--bootstrap", "on", "./a"}));
   EXPECT_TRUE(asks({"-N2", "-l", "--gres", "gpu:2", "--bootstrap-gpu=first", "./a"}));
   EXPECT_TRUE(asks({"-n1", "./a", ":", "-n2", "--bootstrap=on", "./a"}));
-  EXPECT_FALSE(asks({"--bootstrap=explain", "./a"})) << "what is explained is what happens without it";
+  EXPECT_FALSE(asks({"--bootstrap=explain", "./a"})) << "explain shows the step as it is without explain";
   EXPECT_FALSE(asks({"--bootstrap", "off", "./a"}));
   EXPECT_FALSE(asks({"--gres=gpu:2", "./a"}));
   EXPECT_FALSE(asks({"-n2", "./a", "--bootstrap=on"})) << "the program's own";
@@ -37,7 +37,7 @@ TEST(SrunArguments, WhetherAStepAsksForItself) {
   EXPECT_FALSE(asks({"--bootstrap=on", "--bootstrap=auto", "--bootstrap-gpu=first", "./a"}));
 }
 
-TEST(SrunArguments, WhichStepsOfAJobMayBeNoWorld) {
+TEST(SrunArguments, ShowWhetherTheStepMayBeNoWorld) {
   const auto may_be = [](const Arguments& words, const Environment& environment = {}) {
     return may_be_no_world(environment, words);
   };
@@ -52,7 +52,7 @@ TEST(SrunArguments, WhichStepsOfAJobMayBeNoWorld) {
   EXPECT_FALSE(may_be({"--ntasks-per-gpu=1", "python3", "train.py"}));
 }
 
-TEST(SrunArguments, Components) {
+TEST(SrunArguments, ShowSeveralComponents) {
   EXPECT_TRUE(expects_components(Arguments{"-n1", "a", ":", "-n2", "b"}));
   EXPECT_TRUE(expects_components(Arguments{"--het-group=0,1", "a"}));
   EXPECT_TRUE(expects_components(Arguments{"--het-g=0,1", "a"}));
@@ -80,7 +80,7 @@ bool implies(const Arguments& arguments, const Environment& environment = {}) {
   return implies_gpu_binding(environment, arguments);
 }
 
-TEST(SrunArguments, WhatAStepThatDoesNotExistYetAsksFor) {
+TEST(SrunArguments, ShowTheSizeOfAStepBeforeItExists) {
   const auto job = environment_of({{"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "2"}, {"SLURM_NTASKS_PER_NODE", "3"}});
   const auto size = [](const Arguments& words, const Environment& environment = {}) {
     const auto step = requested_step(environment, words);
@@ -98,7 +98,7 @@ TEST(SrunArguments, WhatAStepThatDoesNotExistYetAsksFor) {
   EXPECT_FALSE(is_async(Arguments{"-n2", "./a", "--async"}));
 }
 
-TEST(SrunArguments, WhatMakesSlurmBind) {
+TEST(SrunArguments, ShowWhatMakesSlurmBind) {
   EXPECT_TRUE(implies({"--gpus-per-task=1", "./a"}));
   EXPECT_TRUE(implies({"--gpus-per-task", "a100:1", "./a"}));
   EXPECT_TRUE(implies({"--ntasks-per-gpu=2", "./a"}));
@@ -111,12 +111,12 @@ TEST(SrunArguments, WhatMakesSlurmBind) {
   EXPECT_FALSE(implies({"--tres-per-task=cpu:2", "./a"}));
 }
 
-TEST(SrunArguments, ReadsAllComponents) {
+TEST(SrunArguments, AreReadInAllComponents) {
   EXPECT_TRUE(implies({"-n1", "./a", "x", ":", "--gpus-per-task=1", "./a"}));
   EXPECT_FALSE(implies({"-n1", "./a", ":", "-n1", "./a", "--gpus-per-task=1"}));
 }
 
-TEST(SrunArguments, WhatAsksSlurmToBind) {
+TEST(SrunArguments, ShowWhatAsksSlurmToBind) {
   const auto asks = [](const Arguments& arguments, const Environment& environment = {}) {
     return asked_gpu_binding(environment, arguments).kind != GpuBind::kNone;
   };
@@ -132,7 +132,7 @@ TEST(SrunArguments, WhatAsksSlurmToBind) {
   EXPECT_EQ(asked_gpu_binding({}, Arguments{"--gpu-bind=verbose,map_gpu:1,0", "./a"}).kind, GpuBind::kNarrow);
 }
 
-TEST(SrunArguments, WhichOptionAskedSlurmToBind) {
+TEST(SrunArguments, ShowWhichOptionAsksSlurmToBind) {
   const auto option = [](const Arguments& arguments, const Environment& environment = {}) {
     return asked_gpu_binding(environment, arguments).option;
   };

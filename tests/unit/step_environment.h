@@ -1,4 +1,4 @@
-// Environments of imaginary steps, as Slurm would set them, and what is made of them.
+// Environments of invented steps, as Slurm would set them, and the facts and plans from them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace bootstrap {
 
-// The result of a call that must succeed. Where it has not, the test fails in the line of the call, and ends.
+// The result of a call that must succeed. If it fails, the test fails in the line of the call, and ends.
 template <class Value>
 Result<Value> succeeded(Result<Value> result, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (result) return result;
@@ -24,7 +24,7 @@ Result<Value> succeeded(Result<Value> result, const char* file = __builtin_FILE(
   throw std::runtime_error(result.error().message);
 }
 
-// The error of a call that must fail. Where it has not, the test fails in the line of the call.
+// The error of a call that must fail. If it succeeds, the test fails in the line of the call.
 template <class Value>
 Error error_of(const Result<Value>& result, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (!result) return result.error();

@@ -1,5 +1,5 @@
-// StepFacts from environments: right, or an error that names what is wrong. Ranks that mpirun started: their ids and
-// values, and the variables of the step around them, which are not theirs. srun's decision is read as it was written.
+// StepFacts from environments: right facts, or an error that names the fault. Ranks that mpirun started: their ids and
+// values, and the variables of the surrounding step, which they must not use. srun's decision, read as it was written.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/step/step_facts.h"
 
@@ -38,7 +38,7 @@ LocalTasks tasks_on_n1(std::vector<Rank> ranks, std::uint32_t job) {
   return {.host = "n1", .ranks = std::move(ranks), .local_id = {}, .component_job = job, .component_size = {}};
 }
 
-TEST(StepFacts, OfATask) {
+TEST(StepFacts, AreReadInATask) {
   const auto facts = succeeded(read_task_facts(two_by_two(2)));
   EXPECT_EQ(facts->id, (StepId{12, 0, 0}));
   EXPECT_EQ(facts->layout.size(), 4U);
@@ -173,7 +173,7 @@ TEST(MpirunFacts, ARankOfSlurmStaysOneWithLeftoversOfMpirun) {
   EXPECT_TRUE(is_mpirun_rank(environment));
 }
 
-// It is unknown which ranks share a node, and which host rank 0 is on.
+// Neither the ranks on each node nor the host of rank 0 are known.
 TEST(MpirunFacts, OnSeveralNodesARankKnowsOnlyItsOwnPlace) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto plan = plan_of(mpirun_rank(rank));
@@ -201,7 +201,7 @@ TEST(MpirunFacts, OnSeveralNodesTheAddressIsTheUsers) {
   environment.set("MASTER_PORT", "4711");
   EXPECT_EQ(value(plan_of(environment), "MASTER_PORT"), "4711");
   environment.set("MASTER_ADDR", "localhost");
-  EXPECT_FALSE(plan_of(environment).find("MASTER_ADDR")) << "each node would meet alone";
+  EXPECT_FALSE(plan_of(environment).find("MASTER_ADDR")) << "the ranks of each node would meet alone";
   Settings settings{.address = {"node001", Source::kEnvironment}};
   EXPECT_EQ(value(plan_of(mpirun_rank(2), settings), "MASTER_ADDR"), "node001");
   settings.address = {"%h-ib0", Source::kEnvironment};
@@ -253,7 +253,7 @@ TEST(MpirunFacts, GpusGoByLocalRankWithAndWithoutAList) {
   EXPECT_EQ(value(plan_of(environment, {}, around), "BOOTSTRAP_GPU"), "1");
   EXPECT_EQ(value(plan_of(environment, {}, around), "CUDA_VISIBLE_DEVICES"), "4,6");
   environment.set("CUDA_VISIBLE_DEVICES", "");
-  EXPECT_FALSE(plan_of(environment, {}, around).find("BOOTSTRAP_GPU")) << "hidden by somebody";
+  EXPECT_FALSE(plan_of(environment, {}, around).find("BOOTSTRAP_GPU")) << "a list hides the GPUs";
   around.gpus = 1;
   EXPECT_FALSE(plan_of(mpirun_rank(3), {}, around).find("BOOTSTRAP_GPU")) << "two ranks, and one GPU";
   Settings settings{.gpu_share = {true, Source::kEnvironment}};

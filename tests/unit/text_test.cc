@@ -1,4 +1,4 @@
-// The small text functions, with the inputs at which such functions usually go wrong.
+// The small text functions, with inputs at which such functions often fail.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/util/text.h"
 
@@ -107,7 +107,7 @@ TEST(Fingerprint, IsFnv1a) {  // the published test vectors of 32-bit FNV-1a
   EXPECT_EQ(fingerprint("foobar"), 0xbf9cf968U);
 }
 
-TEST(StringList, ComesBackWhole) {
+TEST(StringList, IsReadAsItWasWritten) {
   using Strings = std::vector<std::string>;
   for (const Strings& strings :
        {Strings{}, Strings{""}, Strings{"a", "", std::string("\0\n", 2), "long enough for a heap"}}) {

@@ -1,4 +1,4 @@
-"""Steps that show from outside whether they are set up: our variables in their tasks, and our messages."""
+"""Steps that show whether they are set up: our variables in their tasks, and our messages."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-# One line of each task, shorter than the pieces in which srun hands on what tasks print.
+# One line for each task, shorter than the pieces in which srun passes on the output of tasks.
 OURS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_", "MASTER_", "JAX_", "PET_", "HOROVOD_",
         "OMP_NUM", "BOOTSTRAP_", "SLURM_BOOTSTRAP", "GLOO_", "TF_CONFIG", "NVSHMEM", "CUDA_DEVICE_ORDER")  # fmt: skip
-LONG = ("SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_SETTINGS")  # of these the name alone
+LONG = ("SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_SETTINGS")  # only the names of these are printed
 PRINT = f"import os; print({{k: '' if k in {LONG} else v for k, v in os.environ.items() if k.startswith({OURS})}})"
 PYTHON = ["python3", "-c", PRINT]
 WORLD = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR",
@@ -29,7 +29,7 @@ def cluster(cluster_factory, request):
 
 @pytest.fixture
 def site(cluster):
-    """Gives our line of plugstack.conf other arguments, for one test."""
+    """Sets the arguments of our line in plugstack.conf, for one test."""
     yield cluster.configure
     cluster.configure()
 
@@ -39,13 +39,13 @@ def srun(cluster, options, *program, **run):
 
 
 def variables(done):
-    """Of each task, what it has of ours."""
+    """Our variables in each task."""
     return [eval(line) for line in done.stdout.splitlines() if line.startswith("{")]  # noqa: S307: our own print
 
 
-# By user, since what daemons ask of slurmctld meanwhile is theirs.
+# Counted for alice alone, since daemons call slurmctld, too.
 def calls_of(cluster, *command):
-    """How often srun called slurmctld as alice, and what it asked by the names of sdiag."""
+    """The number of srun's calls of slurmctld as alice, and the kinds of our calls, by their names in sdiag."""
     cluster.run(["sdiag", "-r"], user="root")
     cluster.succeed(["srun", "-Q", *command])
     text = cluster.run(["sdiag"], user="root").stdout
@@ -61,24 +61,24 @@ ANNOUNCED = re.compile(r"(are the ranks of|form) one world; .*; use --bootstrap=
 
 
 def all_lines(done):
-    """The lines of ours that a user reads, without the number of the step."""
+    """Our lines on the user's terminal, without the number of the step."""
     lines = [line.removeprefix("srun: ") for line in done.stderr.splitlines() if "bootstrap: " in line]
     return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line) for line in lines]
 
 
 def told(done):
-    """The same without the line of srun for a world that is set up unasked."""
+    """The same without srun's line about a world that is set up unasked."""
     return [line for line in all_lines(done) if not ANNOUNCED.search(line)]
 
 
 def is_untouched(done, tasks):
-    """All tasks ran, and none of them has anything of ours: not even of half a world."""
+    """All tasks ran, and none of them has a variable of ours."""
     found = variables(done)
     assert done.returncode == 0 and len(found) == tasks, done
     return not any(found)
 
 
 def other_file(cluster, node, path, text, name):
-    """One host has another text in a file than the others."""
+    """On one host this file has another text, for the time of the block."""
     (cluster.state / "etc" / name).write_text(text)
     return cluster.mounted(cluster.state / "etc" / name, path, node)

@@ -1,4 +1,4 @@
-"""What the plugin and `slurm-bootstrap check` advise, as tables: the step that prints it, and the lines that obey it."""
+"""The advice of the plugin and of `slurm-bootstrap check`: for each, the step that prints it and the lines that follow it."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,11 +20,11 @@ class Advice:
     reason: str  # how the step's line begins
     advice: str  # how it ends
     step: str  # srun's words that print it
-    obeyed: dict  # srun's words that obey it, and how many ranks meet then; 0: each task is alone
+    obeyed: dict  # srun's words that follow it, and how many ranks meet then; 0: each task is alone
     site: str = ""  # arguments in plugstack.conf
-    before: str = "optional"  # what is in front of our plugin there
+    before: str = "optional"  # the word before our plugin there
     env: tuple = ()
-    is_told: bool = False  # also unasked, of a step that would wait for ever
+    is_told: bool = False  # printed unasked, too: the step would wait for ever
 
 
 SHELL = f"bash -c 'exec {WORDS}'"
@@ -66,7 +66,7 @@ ROWS = {
                        {f"{TWO} {WORDS}": 4}),
     "a launcher of the site": Advice("farmctl is in launchers= of plugstack.conf", f"{START} {WORDS}".replace(" torch_env", " ..."),
                                      f"{TWO} ./bin/farmctl {WORDS}", {f"{TWO} {WORDS}": 4}, "launchers=farmctl"),
-    "a launcher where the site waits to be asked": Advice("no option or variable asks for it, and the site sets when=asked",
+    "a launcher with when=asked": Advice("no option or variable asks for it, and the site sets when=asked",
                                                           f"{START} {WORDS}".replace(" torch_env", " ..."), f"{TWO} ./bin/accelerate {WORDS}",
                                                           {f"{ON} {TWO} {WORDS}": 4}, "when=asked"),
     "a launcher in a job that asks": Advice("mpirun starts its own ranks, although SLURM_BOOTSTRAP=on asks for it",
@@ -110,13 +110,13 @@ ROWS = {
     "no GPUs": Advice("the step has no GPUs", ASK, f"-N2 -n2 {WORDS}", {f"{ON} -N2 -n2 {WORDS}": 2}),
     "a shell": Advice("bash is a shell: the plugin does not set up what a shell starts",
                       f"{ASK}, or #SBATCH --bootstrap=on for all steps of a job", f"{TWO} {SHELL}", {f"{ON} {TWO} {SHELL}": 4}),
-    "what srun cannot see": Advice("srun cannot see the program that apptainer starts", f"{ASK}, or --bootstrap=off",
+    "a program that srun cannot see": Advice("srun cannot see the program that apptainer starts", f"{ASK}, or --bootstrap=off",
                                    f"{TWO} apptainer exec image.sif unseen",
                                    {f"{ON} {TWO} apptainer exec image.sif unseen": 4,
                                     f"--bootstrap=off {TWO} apptainer exec image.sif unseen": 0}),
     "a program with a launcher's name among its words": Advice('own may start "mpirun"', f"use {ON} if it does not",
                                                                f"{TWO} ./bin/own -v mpirun", {f"{ON} {TWO} ./bin/own -v mpirun": 4}),
-    "the site waits to be asked": Advice("no option or variable asks for it, and the site sets when=asked", ASK, f"{TWO} {WORDS}",
+    "when=asked": Advice("no option or variable asks for it, and the site sets when=asked", ASK, f"{TWO} {WORDS}",
                                          {f"{ON} {TWO} {WORDS}": 4}, "when=asked"),
     "another partition": Advice("its partition is not in partitions= of plugstack.conf", ASK, f"{TWO} {WORDS}",
                                 {f"{ON} {TWO} {WORDS}": 4}, "partitions=debug"),
@@ -127,8 +127,8 @@ ROWS = {
                          {f"{ON} -N1 -n1 --gres=gpu:1 {WORDS} : -N1 -n1 --gres=gpu:1 {WORDS}": 2}),
 }  # fmt: skip
 
-# The row, its advice, the line that prints it, and the line that obeys it. Of its first words: "without": no plugin is loaded;
-# "loopback": node001 finds its own name at 127.0.1.1.
+# The row, its advice, the line that prints it, and the line that follows it. A line may begin with "without", if no plugin is
+# loaded, or "loopback", if node001 finds its own name at 127.0.1.1.
 ANY = "-N2 --ntasks-per-node=2"
 NOT_SET = "use srun --bootstrap=on, or LD_PRELOAD=libbootstrap.so without the plugin; programs that call the library need neither"
 MOVED = "in plugstack.conf move the line of spank_bootstrap.so behind that plugin; take these variables out of prologs and scripts"
@@ -147,9 +147,9 @@ CHECKS = {
     "a port for each task": ("plan", "give all ranks the same MASTER_ADDR, MASTER_PORT and SLURM_*",
                              f"without srun {TWO} bash -c 'export MASTER_PORT=2950$SLURM_PROCID; exec CHECK'",
                              f"without srun {TWO} env MASTER_PORT=29500 LD_PRELOAD={inside(LIBRARY)} CHECK"),
-    "a script changes what is set": ("plan", MOVED, f"srun {ON} {TWO} bash -c 'export MASTER_PORT=2950$SLURM_PROCID; exec CHECK'",
+    "a script changes a variable": ("plan", MOVED, f"srun {ON} {TWO} bash -c 'export MASTER_PORT=2950$SLURM_PROCID; exec CHECK'",
                                      f"srun {ON} {TWO} bash -c 'exec CHECK'"),
-    "a name that nobody knows": ("network", "or use srun --bootstrap-addr=NAME, or =%a for Slurm's own address",
+    "a name without an address": ("network", "or use srun --bootstrap-addr=NAME, or =%a for Slurm's own address",
                                  f"without MASTER_ADDR=no-such.invalid srun {TWO} CHECK",
                                  f"MASTER_ADDR=no-such.invalid srun --bootstrap-addr=%a {TWO} CHECK"),
     "a host that is not of the step": ("network", "set MASTER_ADDR to an address of the host of rank 0",

@@ -1,4 +1,4 @@
-"""Abuses of our options and of the variables beside them: what is typed, and the status and text that must come back."""
+"""Abuses of our options and of their variables: the typed line, and the exit status and text that must follow."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ RAN = r"0 node\d+ \d+"  # the output of a task that was set up
 LONG = "1" * 65536
 LONGEST = "a" * (131072 - 64)  # the kernel's limit for one string, less the name
 
-# What each option takes, in the words of its refusal.
+# The values of each option, in the words of its refusal.
 TAKES = {
     "bootstrap": 'use on, off, auto or explain ("on,explain" for both)',
     "bootstrap-port": "use auto or a port from 1024 to 65535",
@@ -32,10 +32,10 @@ TAKES = {
     "bootstrap-grace": "use off or a number of seconds from 1 to 86400",
     "bootstrap-shared-dir": "use the absolute path of a folder that all nodes share; %u stands for the user",
 }  # fmt: skip
-VARIABLES = {"bootstrap": "SLURM_BOOTSTRAP"}  # where these are not the option's name
-REFUSED_BY_NODE = OF_SLURMSTEPD + r" error: bootstrap: StepId=\d+\.\d+: "  # in the environment, srun has no word on it
+VARIABLES = {"bootstrap": "SLURM_BOOTSTRAP"}  # for options with other names of their variables
+REFUSED_BY_NODE = OF_SLURMSTEPD + r" error: bootstrap: StepId=\d+\.\d+: "  # a wrong value in the environment: srun does not report it
 
-# Values, and how a sentence shows them; what cannot be printed is shown in hexadecimal, and what is long is cut.
+# Values, and how a message shows them: characters that cannot be printed in hexadecimal, and long texts cut.
 WRONG = {
     "bootstrap": {"": "", "yes": "yes", "ON": "ON", "on,off": "on,off", "on,": "on,", " on": " on", "on\n": r"on\x0a",
                   "on,on": "on,on", "explain,explain": "explain,explain", ",": ",", "on off": "on off", "1": "1", "true": "true",
@@ -76,13 +76,13 @@ class Case:
 
 
 def refusal(name, option, value, shown):
-    """The sentence: `shown` is None where it shows a part, or other characters."""
+    """The message. `shown` is None if it shows a part of the value, or other characters."""
     value = '"[^"]{0,130}"' if shown is None else re.escape(f'"{shown}"')
     return f"{re.escape(name)}={value} is not valid: {re.escape(TAKES[option])}$"
 
 
 def as_line(command, options, task):
-    """What is typed to have one task run by srun, sbatch or salloc."""
+    """The line with which srun, sbatch or salloc runs one task."""
     if command == "sbatch":
         return ("sbatch", *options, "--wrap", "true")
     return (command, *options, *(task if command == "srun" else ("srun", *task)))
@@ -116,7 +116,7 @@ def at(port):
 
 
 def other_ways():
-    """Twice, in two ways at once, shortened, misspelt, without a value, one inside another."""
+    """Options that are repeated, set in two ways, shortened, misspelt, without a value, or inside one another."""
     srun, salloc = "srun", ("salloc", "-Q")
     yield Case("the last of two counts", (srun, "--bootstrap-port=25001", "--bootstrap-port=25002", *SHOW), 0, output=at(25002))
     yield Case("a wrong one before a right one", (srun, "--bootstrap-port=80", "--bootstrap-port=25003", *SHOW), 255,
@@ -166,7 +166,7 @@ def all_cases():
 
 
 def clashes(is_first):
-    """With another plugin that has --bootstrap and --bootstrap-port, too: the first in plugstack.conf has both."""
+    """With another plugin that has --bootstrap and --bootstrap-port, too: the first one in plugstack.conf gets both."""
     told = r'spank: option "bootstrap-port" provided by both'
     yield Case("an option of ours alone", ("srun", "--bootstrap-claim=maybe", *SHOW), 255, slurm=told,
                text="srun: error: bootstrap: " + refusal("--bootstrap-claim", "bootstrap-claim", "maybe", "maybe"))

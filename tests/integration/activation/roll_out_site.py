@@ -1,4 +1,4 @@
-"""A site whose hosts have a plugstack.conf each, and the steps that its users start meanwhile from any host."""
+"""A site whose hosts have a plugstack.conf each, and the steps that its users start from any host."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -15,7 +15,7 @@ OWN_FILE = "/run/slurm/plugstack.conf"  # /run is each host's own
 NODES = ("node001", "node002", "node003", "node004")
 HOSTS = ("head", *NODES)
 NO_LINE = "no line"
-# A task's place in its world, and the world's size, for torchrun's tasks by its own names.
+# A task's place in its world and the world's size; for torchrun's tasks, from torchrun's variables.
 SHOW = """#!/usr/bin/python3 -IS
 import json, os
 print("task", json.dumps([os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "PET_NODE_RANK", "PET_NNODES")]), flush=True)
@@ -30,7 +30,7 @@ class Site:
         self.world, self.torchrun = (cluster.write_home(name, SHOW) for name in ("world.py", "torchrun"))
 
     def set(self, host, state):
-        """As `sed -i` does it: the new file takes the place of the old one at once."""
+        """Replaces the file at once, as `sed -i` does."""
         pid = (self.cluster.state / "pids" / host).read_text().strip()
         file = Path(f"/proc/{pid}/root{OWN_FILE}")
         fresh = file.with_suffix(".new")
@@ -38,7 +38,7 @@ class Site:
         fresh.rename(file)
 
     def sruns_before(self, host):
-        """The lines of the pages' command: sruns on this host that are older than its file."""
+        """The output of the page's command: sruns on this host that are older than its file."""
         command = f"ps -C srun -o etimes=,pid=,user= | awk -v age=$(($(date +%s) - $(stat -c %Y {OWN_FILE}))) '$1 >= age'"
         return self.cluster.run(["sh", "-c", command], user="root", node=host).stdout
 
@@ -76,7 +76,7 @@ class Site:
 
 
 def kind_of(outcome):
-    """What became of a step. A half world is one where tasks differ in what they must have in common, whatever its status."""
+    """How a step ended. It is half a world if its tasks differ in a value that they must have in common."""
     if outcome is None:
         return "option unknown"
     status, text = outcome

@@ -1,5 +1,5 @@
-"""Which steps are set up on a real cluster: each row of the table of shapes, who asks and who refuses, and what becomes of
-values that cannot be right."""
+"""Which steps are set up on a real cluster: each row of the table of shapes, requests and refusals, and values that cannot
+be right."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,7 +12,7 @@ from activation_steps import ONE, PRINT, PYTHON, TWO, WORLD, cluster, is_untouch
 from harness import wait_for
 from port_steps import allocation, background
 
-# advice_table.py has the reasons that end with an advice.
+# advice_table.py has the reasons with advice.
 ROWS = {
     "one task": ("-N1 -n1 --gres=gpu:2", PYTHON,
                  "the step has one task; use --ntasks-per-node=N to start a task for each of N GPUs, or --bootstrap=on to set up one task"),
@@ -31,7 +31,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_step_that_is_not_set_up_explains_why_where_it_is_asked(cluster, row):
+def test_a_step_that_is_not_set_up_prints_why_on_request(cluster, row):
     options, program, reason = ROWS[row]
     sentence = f"bootstrap: StepId=ID: NOT SET UP: {reason}"
     explained = cluster.run(["srun", "-Q", "--bootstrap=explain", *options.split(), *program])
@@ -45,8 +45,8 @@ def test_a_step_that_is_not_set_up_explains_why_where_it_is_asked(cluster, row):
         assert len(variables(silent)) == len(variables(explained)) > 0
 
 
-def test_a_question_changes_nothing_of_the_step(cluster):
-    """As asking does: with `on`, the GPUs of the other task are left to each."""
+def test_explain_changes_nothing_in_the_step(cluster):
+    """`on` does: each task then sees the GPU of the other one, too."""
     line = "-N1 -n2 --gpus-per-task=1".split()
     lists = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES $SLURM_GPU_BIND"]
 
@@ -56,8 +56,8 @@ def test_a_question_changes_nothing_of_the_step(cluster):
     assert found() == found("--bootstrap=explain") == found("--bootstrap=off") != found("--bootstrap=on")
 
 
-def test_several_programs_are_left_alone(cluster):
-    """Whatever the name of their file: Slurm gives it in the place of a program's."""
+def test_a_step_with_several_programs_is_left_alone(cluster):
+    """Also if their file is called *.py: Slurm passes its name in place of a program's."""
     (cluster.home / "several.py").write_text("0-3 hostname\n")
     for options in ("--multi-prog", f"{TWO} --multi-prog", f"--multi-prog {TWO}"):
         line = ["sh", "-c", f"cd && srun --bootstrap=explain -N2 -n4 {options} several.py"]
@@ -65,13 +65,13 @@ def test_several_programs_are_left_alone(cluster):
         assert len(told(done)) == 1 and "NOT SET UP: the step has several programs (--multi-prog); " in told(done)[0], done.stderr
 
 
-def test_a_terminal_is_left_alone(cluster):
+def test_a_step_with_a_terminal_is_left_alone(cluster):
     done = cluster.run(["script", "-qec", f"srun --pty --bootstrap=explain {ONE} python3 -c 1", "/dev/null"])
     assert "NOT SET UP: the step has a terminal (--pty)" in done.stdout, done
 
 
 @pytest.mark.parametrize("options", [ONE, TWO, f"{TWO} --export=NONE", f"{TWO} -m cyclic", "-N1 -n2 --gpus=2"])
-def test_a_world_gets_its_row_and_no_more(cluster, options):
+def test_a_world_gets_the_variables_of_its_shape_alone(cluster, options):
     tasks = variables(srun(cluster, options, "/usr/bin/python3", *PYTHON[1:]))
     several = {"GLOO_SOCKET_IFNAME"} if "-N2" in options else set()
     assert len(tasks) == (4 if several else 2)
@@ -82,22 +82,22 @@ def test_a_world_gets_its_row_and_no_more(cluster, options):
     assert {task["JAX_COORDINATOR_PORT"] for task in tasks}.isdisjoint({task["MASTER_PORT"] for task in tasks})
 
 
-def test_a_world_in_a_job_of_more_tasks(cluster):
-    """--preserve-env keeps SLURM_NTASKS of the job: the step has no components."""
+def test_a_world_in_a_larger_job_has_its_own_ranks(cluster):
+    """--preserve-env keeps the job's SLURM_NTASKS, which must not look like components of a step."""
     job = ["salloc", "-Q", "-N1", "-n4", "--gres=gpu:2", "srun", "-E", "-n2", "--gres=gpu:2"]
     for options in ([], ["--bootstrap=on"]):
         done = cluster.run([*job, *options, *PYTHON])
         assert sorted(task.get("RANK") for task in variables(done)) == ["0", "1"], done
 
 
-def test_an_unknown_word_switches_off(cluster):
+def test_an_invalid_slurm_bootstrap_variable_sets_up_nothing(cluster):
     done = srun(cluster, TWO, env={"SLURM_BOOTSTRAP": "0"})
     assert [set(task) for task in variables(done)] == [{"SLURM_BOOTSTRAP"}] * 4, done
     assert len(told(done)) == 1 and 'warning: StepId=ID: NOT SET UP: SLURM_BOOTSTRAP="0" is not valid' in told(done)[0], done
 
 
 def test_all_nodes_use_the_ports_of_the_submit_host(cluster, site):
-    """A change of plugstack.conf reaches one host after the other."""
+    """A change of plugstack.conf does not reach all hosts at once."""
     plugstack = cluster.state / "etc" / "plugstack.conf"
     old = plugstack.read_text()
     site("port_range=21000-21000 master_addr=127.0.0.9")
@@ -106,7 +106,7 @@ def test_all_nodes_use_the_ports_of_the_submit_host(cluster, site):
     assert {(task["MASTER_ADDR"], task["MASTER_PORT"]) for task in tasks} == {("127.0.0.9", "21000")}, tasks
 
 
-def test_a_world_is_silent_but_for_srun_v(cluster):
+def test_a_world_prints_its_details_only_with_srun_v(cluster):
     assert told(srun(cluster, TWO)) == []
     line = ("bootstrap: StepId=ID: SET UP: a GPU for each task, and python3 runs Python code; use --bootstrap=off to run it without the "
             "plugin")
@@ -114,8 +114,8 @@ def test_a_world_is_silent_but_for_srun_v(cluster):
     assert lines[0] == line and [text.split("=")[1] for text in lines[1:]] == ["ID: MASTER_ADDR", "ID: MASTER_PORT"], lines
 
 
-def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
-    """By its name: what it does with them, test_framework_variables.py shows."""
+def test_torchrun_gets_its_own_variables_alone(cluster):
+    """A stand-in with the name torchrun prints them; test_framework_variables.py runs the real one."""
     cluster.write_home("torchrun", f"#!/usr/bin/python3\n{PRINT}\n")
     tasks = variables(srun(cluster, "-N2 --ntasks-per-node=1 --gres=gpu:2", "./torchrun"))
     assert len(tasks) == 2 and {(task["PET_NNODES"], task["PET_NPROC_PER_NODE"]) for task in tasks} == {("2", "2")}
@@ -126,7 +126,7 @@ def test_torchrun_as_the_program_gets_its_own_and_no_more(cluster):
     assert is_untouched(srun(cluster, TWO, "./torchrun"), 4)
 
 
-def test_a_program_that_cannot_be_seen_is_reported_where_it_would_be_a_world(cluster):
+def test_a_program_that_srun_cannot_see_is_reported_in_the_shape_of_a_world(cluster):
     done = cluster.run(["srun", *TWO.split(), "/nowhere/train"])
     assert told(done) == ['bootstrap: warning: StepId=ID: NOT SET UP: srun cannot see "/nowhere/train"; use --bootstrap=on to set it up, '
                           "or --bootstrap=off"]  # fmt: skip
@@ -146,7 +146,7 @@ def test_observe_reports_on_the_first_node_what_world_would_do(cluster, site):
     assert told(srun(cluster, TWO)) == []
 
 
-def test_what_else_the_site_can_set(cluster, site):
+def test_each_other_value_of_when_selects_its_steps(cluster, site):
     shell = ("bash", "-c", 'exec python3 -c "$0"', PRINT)
     site("when=gpu")
     assert variables(srun(cluster, "-n1 --gres=gpu:1", *shell))[0]["RANK"] == "0"
@@ -167,12 +167,12 @@ def test_what_else_the_site_can_set(cluster, site):
 
 
 def test_a_step_that_takes_the_gpus_of_its_salloc_is_a_world(cluster):
-    """Its srun has neither an option nor a variable of GPUs: slurmctld knows."""
+    """Its srun has neither an option nor a variable with GPUs: slurmctld reports them."""
     job = ["salloc", "-Q", "-N1", "-n2", "--gres=gpu:2"]
     assert "SLURM_JOB_GPUS" not in cluster.run([*job, "env"]).stdout
     world = cluster.run([*job, "srun", *PYTHON])
     assert sorted(task.get("RANK") for task in variables(world)) == ["0", "1"], world
-    # Not with GPUs fewer than tasks, which only slurmctld knows either.
+    # Control: with fewer GPUs than tasks, which slurmctld reports, too, it is none.
     assert not any(variables(cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=gpu:1", "srun", *PYTHON])))
 
 
@@ -187,7 +187,7 @@ touch asks.done
 """
 
 
-def test_a_job_that_asks_sets_up_shells_and_leaves_alone_what_cannot_be(cluster):
+def test_a_job_that_asks_sets_up_shells_and_warns_of_steps_that_cannot_be_set_up(cluster):
     cluster.write_home("asks.sh", BATCH)
     home = cluster.home
     cluster.run(["sbatch", "asks.sh"])
@@ -224,7 +224,7 @@ STAYS = 'bootstrap: warning: StepId=ID: MASTER_ADDR="{}" stays as you set it, bu
 OR_ASK = ", unset it before srun, or use --bootstrap=on"
 
 
-def test_what_cannot_be_right_is_replaced_and_reported(cluster):
+def test_values_that_cannot_be_right_are_replaced_and_reported(cluster):
     wrong = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}
     done = srun(cluster, TWO, env=wrong)
     tasks = variables(done)
@@ -238,7 +238,7 @@ def test_what_cannot_be_right_is_replaced_and_reported(cluster):
 
 
 def test_an_address_where_ranks_may_not_meet_stays_unless_the_step_asks(cluster):
-    """A server of the user's may be there. The user reads why the ranks may not meet."""
+    """A server of the user may run there. A line explains why the ranks may not meet."""
     line = {"MASTER_ADDR": "node002"}
     done = srun(cluster, TWO, env=line)
     assert {task["MASTER_ADDR"] for task in variables(done)} == {"node002"}
@@ -246,7 +246,7 @@ def test_an_address_where_ranks_may_not_meet_stays_unless_the_step_asks(cluster)
     asked = srun(cluster, f"{TWO} --bootstrap=on", env=line)
     assert {task["MASTER_ADDR"] for task in variables(asked)} == {"node001"}
     assert len(told(asked)) == 1 and 'replaced MASTER_ADDR="node002" (rank 0 is on node001)' in told(asked)[0], asked.stderr
-    # By its number it may be an address that rank 0's host does not know of, so it stays.
+    # A numeric address may lead to rank 0's host although the host does not have it, so it stays.
     for options in (TWO, f"{TWO} --bootstrap=on", ONE, f"{ONE} --bootstrap=on"):
         number = srun(cluster, options, env={"MASTER_ADDR": "10.20.1.2"})
         assert {task["MASTER_ADDR"] for task in variables(number)} == {"10.20.1.2"}
@@ -256,8 +256,8 @@ def test_an_address_where_ranks_may_not_meet_stays_unless_the_step_asks(cluster)
         assert ("node001, where rank 0" in srun(cluster, TWO, env={"MASTER_ADDR": right}).stderr) == (right == "head")
 
 
-def test_a_node_of_the_job_that_is_not_in_the_step_is_no_place_to_meet(cluster):
-    """A server on the first node, and the training on the second."""
+def test_a_master_addr_outside_the_step_is_replaced_if_the_step_asks(cluster):
+    """The job has a server on its first node, and the training on the second."""
     with allocation(cluster, "-N2", "--ntasks-per-node=4", "--gres=gpu:4") as job:
         for shape in ("--gres=gpu:2", "--gres=gpu:2 --bootstrap=on"):
             line, env = f"--jobid={job} -N1 -n2 --overcommit -w node002 {shape}", {"MASTER_ADDR": "node001", "SLURM_JOB_NODELIST": "node[001-002]"}
@@ -284,7 +284,7 @@ def test_an_address_that_only_the_nodes_resolve_stays_unless_the_step_asks(clust
 
 
 def test_an_address_of_an_option_that_does_not_resolve_is_reported(cluster):
-    """On one node, too. The host's own name, and an address, are silent."""
+    """Also on one node. The host's own name and a numeric address cause no message."""
     line = "--bootstrap-addr=%h-ib7: node001-ib7 does not resolve where srun runs"
     with other_file(cluster, "head", "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n", "nsswitch.conf"):
         for shape in (TWO, "-N1 -w node001 --ntasks-per-node=2 --gres=gpu:2"):
@@ -310,8 +310,8 @@ while True:
 """
 
 
-def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluster):
-    """It is asked for the user's address where that counts. The nodes' own names are in /etc/hosts here."""
+def test_a_silent_name_server_is_asked_only_for_the_users_address(cluster):
+    """srun asks it only if the step is set up. The names of the nodes are in /etc/hosts here."""
     line = {"MASTER_ADDR": "master.example"}
     questions = cluster.state / "questions"
 
@@ -319,7 +319,7 @@ def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluste
         questions.write_bytes(b"")
         done = srun(cluster, options, env=line)
         assert {task["MASTER_ADDR"] for task in variables(done)} == {"master.example"} and told(done) == [], done.stderr
-        assert not any("GLOO_SOCKET_IFNAME" in task for task in variables(done)), "by the route to another address than theirs"
+        assert not any("GLOO_SOCKET_IFNAME" in task for task in variables(done)), "its route is that to another address"
         return b"master" in questions.read_bytes()
 
     with (background(cluster, ["python3", "-c", SILENT_SERVER, str(questions)], user="root", node="head", ready=True),
@@ -330,12 +330,12 @@ def test_a_name_server_that_does_not_answer_costs_no_more_than_its_answer(cluste
         assert not was_asked(f"{TWO} --bootstrap=off")
 
 
-def test_a_step_of_no_job_is_left_alone_without_a_word(cluster):
-    """srun --no-allocate gives it numbers of which slurmctld knows nothing."""
+def test_a_step_without_a_job_is_left_alone_without_a_message(cluster):
+    """srun --no-allocate gives it numbers that slurmctld does not know."""
     done = cluster.run(["srun", "-Z", "-w", "node001,node002", "-N2", "-n2", *PYTHON], user="root", node="head")
     assert done.returncode == 0 and len(variables(done)) == 2, done.stderr
     assert not any(variables(done)) and told(done) == [], done.stderr
 
 
-def test_no_node_suffered(cluster):
+def test_every_node_can_still_run_jobs(cluster):
     assert cluster.script("status").returncode == 0

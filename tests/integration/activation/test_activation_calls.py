@@ -1,4 +1,4 @@
-"""What the decision on a step costs srun, and what happens where slurmctld, a node's plugin or a port cannot be had."""
+"""The cost of srun's decision on a step, and steps where slurmctld does not answer, a node has no plugin or no decision arrives."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,8 +20,8 @@ FREE = (["-n1", "--gres=gpu:1", "true"], [*TWO.split(), "bash", "-c", "true"], [
 ASKED = ([*TWO.split(), "python3", "-c", "1"], ["-N2", "-n4", "python3", "-c", "1"], [*ONE.split(), "python3", "-c", "1"])
 
 
-def test_what_srun_asks_of_slurmctld(cluster):
-    """The layout only where it does not follow from the record."""
+def test_srun_asks_slurmctld_only_what_the_decision_needs(cluster):
+    """It asks for the layout only if the record does not show it."""
     lines = [*((line, set()) for line in FREE), *((line, {RECORD}) for line in ASKED),
              (["-m", "cyclic:fcyclic", *ASKED[0]], {RECORD}), (["-m", "plane=2", *ASKED[0]], {RECORD}),
              (["-m", "arbitrary", "-n4", "-w", "node002,node002,node001,node001", "--gres=gpu:2", "python3", "-c", "1"], {RECORD, LAYOUT}),
@@ -34,7 +34,7 @@ def test_what_srun_asks_of_slurmctld(cluster):
         assert (count - without, names) == (len(expected), expected), line
 
 
-def test_with_never_a_step_that_asks_costs_no_call_and_no_socket(cluster, site):
+def test_when_never_costs_no_call_and_no_socket(cluster, site):
     line = [*TWO.split(), "python3", "-c", "1"]
     with cluster.other_plugstack():
         without, traced = calls_of(cluster, *line)[0], network_calls(cluster, *line)
@@ -49,7 +49,7 @@ TRACED = "connect,socket,sendto,sendmsg"
 
 
 def network_calls(cluster, *line):
-    """What srun did with sockets, without file descriptors and addresses, which differ from run to run."""
+    """srun's calls with sockets, without file descriptors and addresses, which differ from run to run."""
     path = cluster.home / "srun.trace"
     path.unlink(missing_ok=True)
     cluster.succeed(["strace", "-f", "-qq", "-o", "srun.trace", "-e", f"trace={TRACED}", "srun", "-Q", *line])
@@ -57,7 +57,7 @@ def network_calls(cluster, *line):
     return {name: calls.count(name) for name in {("socket", "AF_INET"), ("connect", "AF_INET"), ("socket", "AF_INET6")}}
 
 
-def test_a_free_check_costs_no_socket(cluster):
+def test_a_step_that_is_decided_without_calls_costs_no_socket(cluster):
     lines = (*FREE[:3], ASKED[0])
     with cluster.other_plugstack():
         without = [network_calls(cluster, *line) for line in lines]
@@ -66,8 +66,8 @@ def test_a_free_check_costs_no_socket(cluster):
     assert control["connect", "AF_INET"] >= without[3]["connect", "AF_INET"] + 1
 
 
-# The first call of ours, which fails, takes long, or is made once slurmctld has been stopped; and a program on a file
-# server that does not answer.
+# Makes our first call fail, take long, or wait until slurmctld is stopped; and plays a program on a file server that
+# does not answer.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -96,7 +96,7 @@ int slurm_get_job_steps(intptr_t a, intptr_t b, intptr_t c, intptr_t d, intptr_t
 
 @pytest.fixture
 def shimmed(cluster, tmp_path):
-    """The words before srun with which its first call is another one."""
+    """The words before srun that change its first call."""
 
     def build(seconds):
         (tmp_path / "shim.c").write_text(SHIM)
@@ -115,13 +115,13 @@ NO_ANSWER, FAILED = "slurmctld did not answer within 5 s", "slurmctld did not pr
 def test_a_call_that_fails_costs_five_seconds_at_most_and_one_line(cluster, shimmed, seconds, reason):
     done = cluster.run([*shimmed(seconds), "srun", *TWO.split(), "--export=PATH", *PYTHON], timeout=300)
     assert is_untouched(done, 4) and told(done) == [NOT_TOLD.format(reason)], done.stderr
-    # A step that asks is set up: what it is needs no call.
+    # A step that asks is set up without a call.
     done = cluster.run([*shimmed(seconds), "srun", *TWO.split(), "--bootstrap=on", "--export=PATH", *PYTHON], timeout=300)
     assert len(variables(done)) == 4 and all(set(task) > WORLD for task in variables(done)), done
 
 
-def test_a_limit_of_requests_has_its_own_time_and_sentence(cluster, shimmed):
-    """srun reads the limit in its slurm.conf, and that nodes refuse a credential which is 10 s old."""
+def test_a_limit_on_requests_has_its_own_deadline_and_message(cluster, shimmed):
+    """srun reads the limit in slurm.conf. Nodes refuse a credential that is 10 s old, which bounds the wait."""
     conf = cluster.state / "etc" / "slurm.conf"
     own = conf.read_text()
     conf.write_text(f"{own}\nSlurmctldParameters=rl_enable\n")
@@ -134,7 +134,7 @@ def test_a_limit_of_requests_has_its_own_time_and_sentence(cluster, shimmed):
 
 
 def test_a_program_that_cannot_be_read_costs_the_same_five_seconds(cluster, shimmed):
-    """One limit for all that srun does before it decides: no other call follows."""
+    """All work of srun before its decision has one limit, and no other call follows."""
     program = cluster.home / "slow"
     shutil.copy("/usr/bin/env", program)
     line = [*shimmed(600), "srun", *TWO.split(), "--export=PATH", "/home/alice/slow", "PATH=/usr/bin:/bin", *PYTHON]
@@ -151,8 +151,8 @@ def slurmctld_of(cluster):
     raise AssertionError("no slurmctld")
 
 
-def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shimmed):
-    """The step runs as without the plugin, though its slurmctld does not answer."""
+def test_a_step_runs_although_slurmctld_stops_before_the_calls(cluster, shimmed):
+    """The step runs as without the plugin."""
     home, controller = cluster.home, slurmctld_of(cluster)
     process = cluster.start([*shimmed(-1), "srun", *TWO.split(), "--export=PATH", *PYTHON])
     try:
@@ -170,8 +170,8 @@ def test_a_slurmctld_that_is_stopped_between_the_step_and_the_calls(cluster, shi
     assert process.returncode == 0 and told(done) == [NOT_TOLD.format(NO_ANSWER)], done
 
 
-def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
-    """Where srun has no plugin, or another version, or the words are of another step, all nodes leave all tasks alone."""
+def test_nodes_obey_only_a_decision_of_the_same_version_and_step(cluster):
+    """If srun has another version, or the decision is of another step, all nodes leave all tasks alone."""
     rest = "\t2\t0\t0\t31\t\t0\t\tx\t"
     texts = {"5\t{}.{}" + rest: True, "4\t{}.{}" + rest: False, "6\t{}.{}" + rest: False, "5\t{}.9" + rest: False,
              "5\t{}.{}": False, "on": False}  # fmt: skip
@@ -185,13 +185,13 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
             else:
                 assert is_untouched(done, 4), (text, done)
             assert told(done) == []
-        # Of another version, for a step that asked on its own line: one left over from another step counts for nothing.
+        # A decision of another version for a step that asks on its own line. A decision left over from another step is ignored.
         strong = "6\t{}.{}\tanything\t2\tmore"
         done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": strong.format(job, 99)})
         assert is_untouched(done, 4) and told(done) == [], done
         done = cluster.run([*line, *PYTHON], env={"SLURM_BOOTSTRAP_DECISION": strong.format(job, len(texts) + 1)})
         assert done.returncode != 0 and "cannot set up the step: srun has another version of the plugin" in done.stderr, done
-        # An option of ours that reached the nodes without srun's decision: they report that it is lost.
+        # Our option arrives on the nodes without srun's decision: the nodes report that it is lost.
         done = cluster.run([*line, *PYTHON], env={"_SLURM_SPANK_OPTION_bootstrap_bootstrap": "on"})
         assert is_untouched(done, 4) and len(told(done)) == 1, done
         assert "NOT SET UP: no decision from srun arrived on the nodes" in told(done)[0], done.stderr
@@ -199,7 +199,7 @@ def test_what_srun_decided_is_obeyed_in_its_own_words_alone(cluster):
 
 
 def test_a_decision_with_a_line_break_is_refused(cluster):
-    """slurmd's log has the reason of an observed step, and a user can write the decision."""
+    """slurmd's log contains the reason of an observed step, and a user can forge the decision."""
     with cluster.without_plugin():
         job = cluster.allocate("-N1", "-n1", "--gres=gpu:2")
         for step, reason in enumerate(("SEEN", "x\nFORGED error: uid 0", "x" * 3000)):
@@ -210,13 +210,13 @@ def test_a_decision_with_a_line_break_is_refused(cluster):
     assert "SEEN" in log and "x" * 100 not in log and "FORGED" not in log
 
 
-def test_a_node_without_the_plugin_gets_nothing_and_the_others_agree_with_each_other(cluster):
-    """All nodes come before submit hosts, and `slurm-bootstrap check` sees such a node: the plugin alone cannot."""
+def test_a_node_without_the_plugin_sets_nothing_and_the_other_nodes_are_right(cluster):
+    """So a site installs the plugin on all nodes before the submit hosts. test_receipts.py has srun's line about such a node."""
     with cluster.without_plugin("node002"):
         tasks = variables(srun(cluster, TWO))
     assert sorted("RANK" in task for task in tasks) == [False, False, True, True]
     assert sorted(task["RANK"] for task in tasks if "RANK" in task) == ["0", "1"]
 
 
-def test_no_node_suffered(cluster):
+def test_every_node_can_still_run_jobs(cluster):
     assert cluster.script("status").returncode == 0

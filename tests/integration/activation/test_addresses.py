@@ -1,5 +1,5 @@
 """Addresses, interfaces and ports that users export, as programs of PyTorch see them: without the plugin, unasked, asked, and
-with the plugin of 1.0.0. On hosts with addresses of IPv6 alone the ranks meet, and what a node reports reaches srun."""
+with the plugin of 1.0.0. On hosts with IPv6 alone the ranks meet, and reports of the nodes reach srun."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,8 +18,8 @@ LISTEN = "import socket, time; s = socket.create_server(('', PORT)); print('read
 ASK = "--bootstrap=on"
 GLOO = "GLOO_SOCKET_IFNAME"
 HAS = "node001 has eth0"
-# Per row: what the user exports, and what comes of it unasked and asked: how many ranks meet (0: the program fails), and what
-# the line has; "" is no line. Without the plugin no rank is known, and all fail.
+# Per row: what the user exports, and the outcome unasked and asked: how many ranks meet (0: the program fails), and a part of
+# our line; "" is no line. Without the plugin no rank is known, and all fail.
 ROWS = {
     "NCCL's interface alone": ({"NCCL_SOCKET_IFNAME": "eth0"}, (4, ""), (4, "")),
     "an interface that no node has": ({GLOO: "ib0"}, (0, f'{GLOO}="ib0" stays as you set it, but it is no interface to other nodes: {HAS}'),
@@ -55,7 +55,7 @@ def taken_port(cluster, exported):
 
 
 def outcome(cluster, exported, options=""):
-    """How many ranks met, and the lines of ours. A program that cannot meet is ended."""
+    """How many ranks met, and our lines. A program whose ranks cannot meet is ended."""
     line = ["timeout", "-k", "5", "40", "srun", "-K", *TWO.split(), *options.split(), "python3", "train.py"]
     done = cluster.run(line, env=exported, timeout=90)
     met = re.findall(r"^sum (\d+) ", done.stdout, re.M)
@@ -63,7 +63,7 @@ def outcome(cluster, exported, options=""):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_users_export(cluster, name):
+def test_each_exported_address_has_its_outcome(cluster, name):
     exported, *expected = ROWS[name]
     with taken_port(cluster, exported):
         for options, (ranks, said) in zip(("", ASK), expected):
@@ -74,8 +74,8 @@ def test_what_users_export(cluster, name):
 
 
 @pytest.mark.full
-def test_the_same_rows_without_the_plugin_and_with_1_0_0(cluster, capsys):
-    """The table: ranks that meet, and lines of ours. Without the plugin each row fails without a line."""
+def test_no_row_is_worse_than_with_1_0_0(cluster, capsys):
+    """Prints the table of ranks that meet, and our lines. Without the plugin each row fails without a line."""
     plugin = build_1_0_0()
     for name, (exported, *_) in ROWS.items():
         with taken_port(cluster, exported):
@@ -106,21 +106,21 @@ def sums(ipv6, options, *program, **run):
     assert re.findall(r"^sum (\d)", done.stdout, re.M) == ["4"] * 4 and told(done) == [], done
 
 
-def test_no_host_has_an_address_of_ipv4(ipv6):
+def test_no_host_has_an_ipv4_address(ipv6):
     done = srun(ipv6, "-N2", "ip", "-4", "-o", "addr", "show", "eth0")
     assert done.stdout == ""
 
 
 @pytest.mark.parametrize("program", [("python3", "train.py"), ("python3", "train.py", "slurm://")], ids=["env", "slurm"])
-def test_a_world_meets(ipv6, program):
+def test_a_world_meets_over_ipv6(ipv6, program):
     sums(ipv6, f"{TWO} --mpi=pmix", *program)
 
 
-def test_torchruns_meet(ipv6):
+def test_torchrun_meets_over_ipv6(ipv6):
     sums(ipv6, ONE_EACH, *TORCHRUN)
 
 
-def test_the_preloaded_library_sets_up_the_same(ipv6):
+def test_the_preloaded_library_meets_over_ipv6(ipv6):
     with ipv6.other_plugstack():
         sums(ipv6, f"{TWO} {preloading()}", "python3", "train.py")
 

@@ -1,4 +1,4 @@
-"""Each advice is obeyed by a step, which ends well: no hang, no error, and the ranks meet that it promises."""
+"""A step follows each advice and ends well: no hang, no error, and the promised ranks meet."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -15,7 +15,7 @@ from built_files import COMMAND
 from harness import REPOSITORY
 
 BOUND = 60  # seconds, for what never ends
-# Other advice, or all that of a file or folder, and the test that runs it.
+# Other advice, or all advice of a file or folder, and the test that runs it.
 ELSEWHERE = {
     "api": "exchange/test_exchange", "comm": "exchange/test_exchange_pmi1", "probe": "exchange/test_exchange",
     "exchange": "exchange/test_exchange_pmi1", "horovod": "frameworks/test_horovod", "preload": "preload/test_preload",
@@ -33,7 +33,7 @@ ELSEWHERE = {
     "install one version on all hosts, or use --bootstrap=off": "activation/test_mixed_versions", "near.cc": "gpus/test_near_gpus",
     "start the program with slurm-bootstrap near": "gpus/test_near_gpus",
 }  # fmt: skip
-# What an administrator repairs; and Slurm puts no two components of a step on one node.
+# Advice to administrators. And Slurm puts no two components of a step on one node.
 OF_ADMINISTRATORS = """
 use --bootstrap-gpu=off, and select the GPU in the program
 install the driver on the nodes
@@ -53,7 +53,7 @@ set MASTER_ADDR to a name that other nodes resolve
 
 @pytest.fixture(scope="module")
 def cluster(cluster_factory):
-    """Only the steps themselves ask. Its nodes have shares of GPUs, too."""
+    """Only the steps themselves ask. The nodes have shares of GPUs, too."""
     cluster = cluster_factory("advice", asks=False).up(
         "--gpus", "4", "--cpus", "8", "--set", "GresTypes=gpu,shard", "--set", "TaskPlugin=task/affinity")
     etc = cluster.state / "etc"
@@ -66,7 +66,7 @@ def cluster(cluster_factory):
 
 @pytest.fixture(scope="module")
 def programs(cluster):
-    """Names alone decide: each runs the words from the first Python on, or its last one."""
+    """Stand-ins, since only names count: each runs its words from the first Python on, or its last word."""
     run_words = '#!/usr/bin/env -S bash\nuntil [[ $1 == python3 || $# -le 1 ]]; do shift; done; exec "$@"\n'
     (cluster.home / "bin").mkdir()
     for name in ("accelerate", "deepspeed", "wandb", "farmctl", "mpirun", "apptainer"):
@@ -83,13 +83,13 @@ def run(cluster, row, words):
 
 
 def members(done):
-    """Rank and world size of each task; None for a task without."""
+    """Rank and world size of each task; None for a task that has none."""
     found = re.findall(r"^\w+: (?:member (\d+) of (\d+)|ValueError)", done.stdout, re.M)
     return sorted((int(rank), int(size)) if rank else None for rank, size in found) if "member" in done.stdout else [None] * len(found)
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_who_obeys_is_served(programs, site, name):
+def test_each_advice_works(programs, site, name):
     row = ROWS[name]
     site(row.site, row.before)
     is_told = row.is_told or "SLURM_BOOTSTRAP" in dict(row.env)
@@ -110,7 +110,7 @@ CHANGES = {"loopback ": lambda cluster: other_file(cluster, "node001", "/etc/hos
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_who_obeys_the_check_is_served(programs, name):
+def test_each_hint_of_check_works(programs, name):
     row, advice, *lines = CHECKS[name]
     found = []
     for line in lines:
@@ -126,7 +126,7 @@ def test_who_obeys_the_check_is_served(programs, name):
     assert found[1]["result"] in ("ok", "not there"), found
 
 
-def test_a_step_with_a_terminal_may_ask(programs):
+def test_a_step_with_a_terminal_is_set_up_if_it_asks(programs):
     def terminal(words):
         return programs.run(["script", "-qec", f"srun --pty {words} {TWO} {WORDS}", "/dev/null"], timeout=BOUND).stdout
 
@@ -154,7 +154,7 @@ def test_what_keeps_the_variables_from_a_program_is_named(programs, tool, clean)
         assert told(run(programs, ASKED, words)) == [], words
 
 
-def test_a_step_that_asks_for_what_would_wait_for_ever_reads_it_too(programs):
+def test_a_step_that_asks_and_would_hang_has_the_warning_too(programs):
     stuck = f"{EACH} torchrun --nnodes 2 --node_rank 0 --master_addr node001 --help"
     row = Advice("", "", "", {}, env=TORCHRUN)
     assert told(run(programs, row, f"{ON} {stuck}")) == [f'{LINE}"--node_rank 0" {STUCK}; remove --node_rank 0 --master_addr node001']
@@ -165,8 +165,8 @@ def test_a_step_that_asks_for_what_would_wait_for_ever_reads_it_too(programs):
     assert told(run(programs, row, "-N1 -n1 --gres=gpu:2 torchrun --nnodes 2 --node_rank 0 --master_addr node001 --help")) == []
 
 
-def test_a_step_that_asks_for_tasks_with_several_gpus_reads_what_its_ranks_count(programs):
-    """A program may start a worker for each GPU only where RANK is not set."""
+def test_a_step_that_asks_reads_that_a_task_leaves_gpus_unused(programs):
+    """A program may start a worker for each GPU only if RANK is not set."""
     line = (f"{LINE}node001 has 1 task and 2 GPUs: a program that uses one GPU for each task leaves 1 unused; use "
             "--ntasks-per-node=2 for a task for each GPU")
     assert told(run(programs, ASKED, f"{ON} {EACH} {WORDS}")) == [line]
@@ -174,7 +174,7 @@ def test_a_step_that_asks_for_tasks_with_several_gpus_reads_what_its_ranks_count
         assert told(run(programs, ASKED, words)) == [], words
 
 
-def test_a_master_that_the_step_does_not_have_is_named(cluster_factory):
+def test_a_rendezvous_endpoint_outside_the_step_is_named(cluster_factory):
     cluster = cluster_factory("advice-3", asks=False).up("--nodes", "3", "--gpus", "2")
     torchrun = "torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint"
     for nodes, master, is_named in (("node[002-003]", "node001", True), ("node[002-003]", "node002", False), ("node[002-003]", "other", False)):
@@ -185,8 +185,8 @@ def test_a_master_that_the_step_does_not_have_is_named(cluster_factory):
 
 
 @pytest.mark.full
-def test_an_environment_of_too_many_variables(programs):
-    """The tasks of a step that is not to be set up have no line of it either."""
+def test_an_environment_with_too_many_variables_is_reported(programs):
+    """Steps that are not set up have no line about it."""
     many = "for ((i = 0; i < $1; i++)); do export V$i=1; done; shift; exec srun"
     advice = "unset some of them, or use --bootstrap=off"
     for count, words, is_told in ((16500, WORDS, True), (16500, f"--bootstrap=off {WORDS}", False), (16500, SHELL, False)):
@@ -199,7 +199,7 @@ ADVISES = re.compile(rf'"([^"\n]*; |, (?:and|or) |; or )?((?:{VERBS}) (?!by )[^"
 
 
 def test_each_advice_has_a_row_or_another_test():
-    """A sentence that is new in the sources is tried here."""
+    """A new advice in the sources needs a row."""
     tried = "\n".join([*(row.advice for row in ROWS.values()), *(advice for _, advice, *_ in CHECKS.values()), *ELSEWHERE, OF_ADMINISTRATORS, "unset some of them, or use --bootstrap=off"])
     missing = set()
     for folder in ("libbootstrap", "spank_plugin"):
@@ -208,5 +208,5 @@ def test_each_advice_has_a_row_or_another_test():
                 continue
             text = re.sub(r"//.*|\"\s*\n\s*\"", "", path.read_text())
             missing |= {f"{path.name}: {found[2]}" for found in ADVISES.finditer(text) if found[2].strip() not in tried}
-    assert not missing, "a row in advice_table.py"
+    assert not missing, "these need a row in advice_table.py"
     assert all((REPOSITORY / f"tests/integration/{test}.py").exists() for test in ELSEWHERE.values())

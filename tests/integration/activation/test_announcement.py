@@ -1,4 +1,4 @@
-"""What srun prints of steps that are set up without being asked, what slurmd's log keeps, and what a wrong plugstack.conf switches off."""
+"""What srun prints about steps that are set up unasked, what slurmd's log keeps, and what `off` does to a preloaded library."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ from port_steps import background
 LINE = "bootstrap: StepId=ID: {} are the ranks of one world; rank 0 is on node001; use --bootstrap=off for independent runs"
 
 
-def test_an_unasked_world_is_one_line_of_srun(cluster):
+def test_srun_announces_an_unasked_world_in_one_line(cluster):
     for options, tasks in ((TWO, "4 tasks on node[001-002]"), (ONE, "2 tasks on node001")):
         done = srun(cluster, options)
         assert all_lines(done) == [LINE.format(tasks)] and done.stderr.count("\n") == 1, done.stderr
@@ -31,13 +31,13 @@ def test_all_other_steps_are_silent(cluster, options, program, env):
     assert srun(cluster, options, *program, env=env).stderr == ""
 
 
-def test_a_site_silences_the_line(site, cluster):
+def test_announce_off_silences_the_line(site, cluster):
     site("announce=off")
     done = srun(cluster, TWO)
     assert done.stderr == "" and all(WORLD <= set(task) for task in variables(done))
 
 
-def test_hints_name_the_shape_that_is_no_world(site, cluster):
+def test_hints_explain_why_a_step_with_gpus_is_no_world(site, cluster):
     few = "-N2 --ntasks-per-node=1 --gres=gpu:2"
     assert srun(cluster, few).stderr == ""
     site("hints=on")
@@ -47,7 +47,7 @@ def test_hints_name_the_shape_that_is_no_world(site, cluster):
         assert srun(cluster, options, *program).stderr == "", options
 
 
-def test_slurmds_log_keeps_decisions(site, cluster):
+def test_log_decisions_writes_decisions_into_slurmds_log(site, cluster):
     def logged():
         return re.findall(r"bootstrap: StepId=\d+\.\d+: (.*)", cluster.log("slurmd.node001")), cluster.log("slurmd.node002")
 
@@ -65,7 +65,7 @@ def test_slurmds_log_keeps_decisions(site, cluster):
         found = [text for text in logged()[0][before:] if text.startswith("decision=")]
         assert len(found) == 1 and re.match(f'decision="{word}" {size}{re.escape(why)}', found[0]), (word, found)
         assert "SLURM_BOOTSTRAP_DECISION" not in done.stdout
-    assert "SET UP" not in logged()[1], "only the first node has the line, and one that refuses for a reason of its own"
+    assert "SET UP" not in logged()[1], "only the first node has the line, or a node that refuses for its own reason"
 
 
 def test_a_port_of_the_user_that_is_taken_is_named(cluster):
@@ -73,7 +73,7 @@ def test_a_port_of_the_user_that_is_taken_is_named(cluster):
     with background(cluster, ["python3", "-c", listen], ready=True):
         taken = srun(cluster, ONE, env={"MASTER_PORT": "29533"})
     assert [line for line in all_lines(taken) if "MASTER_PORT 29533 on node001 is already in use by another program" in line], taken.stderr
-    # Nothing holds it: the user's program may bind it without SO_REUSEADDR.
+    # No process has the port: the user's program may bind it without SO_REUSEADDR.
     bind = "import os, socket; r = os.environ['RANK']; s = socket.socket(); r == '0' and s.bind(('', 29533)); print('bound', r)"
     free = srun(cluster, ONE, "python3", "-c", bind, env={"MASTER_PORT": "29533"})
     assert sorted(free.stdout.splitlines()) == ["bound 0", "bound 1"] and len(all_lines(free)) == 1
@@ -86,7 +86,7 @@ def test_off_stops_a_preloaded_library(cluster):
     assert all("RANK" not in task for task in variables(done)) and len(variables(done)) == 4
 
 
-def test_in_a_batch_script_the_command_names_srun(cluster):
+def test_the_command_in_a_batch_script_names_srun(cluster):
     script = f"{COMMAND} explain; {COMMAND} check"
     cluster.run(["sbatch", "--wait", "-N2", "-n4", "-o", "batch.out", "--wrap", script])
     lines = (cluster.home / "batch.out").read_text().splitlines()

@@ -52,7 +52,7 @@ def tasks_of(done):
 
 
 def own_gpu(task):
-    """What a program takes that goes by LOCAL_RANK."""
+    """The GPU of a program that uses LOCAL_RANK as its index."""
     return task["CUDA_VISIBLE_DEVICES"].split(",")[int(task["LOCAL_RANK"])]
 
 
@@ -87,10 +87,10 @@ def test_a_hook_of_the_container_does_not_move_the_meeting_point(cluster, beside
     ports = {task["MASTER_PORT"] for task in computed.values()}
     assert len(ports) == 1 and ports != {"53333"}
     users = tasks_of(cluster.run(["srun", *NODES, IMAGE, "--export=ALL,MASTER_PORT=23457", *SHOW]))
-    assert {task["MASTER_PORT"] for task in users.values()} == {"53333"}, "what is not ours is left to the others"
+    assert {task["MASTER_PORT"] for task in users.values()} == {"53333"}, "the user's port is left alone"
 
 
-def test_control_the_hook_of_the_container_moves_it_without_us(cluster, beside):
+def test_control_the_hook_moves_the_meeting_point_without_us(cluster, beside):
     beside(pyxis("MASTER_PORT=53333"), "alone")
     done = tasks_of(cluster.run(["srun", *NODES, IMAGE, *SHOW]))
     assert {task["MASTER_PORT"] for task in done.values()} == {"53333"}
@@ -98,7 +98,7 @@ def test_control_the_hook_of_the_container_moves_it_without_us(cluster, beside):
 
 
 @ORDERS
-def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, order):
+def test_the_preloaded_library_is_the_hosts_in_both_orders(cluster, beside, order):
     beside(pyxis(), order)
     done = cluster.run(["srun", *NODES, IMAGE, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {FOR_GLIBC + LIBRARY}
@@ -106,7 +106,7 @@ def test_the_library_to_preload_is_the_hosts_in_both_orders(cluster, beside, ord
 
 
 @ORDERS
-def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster, beside, order):
+def test_a_library_missing_on_the_host_is_not_preloaded_in_either_order(cluster, beside, order):
     beside(pyxis(), order, "preload_library=/no/such/library.so")
     done = cluster.run(["srun", *NODES, IMAGE, "--bootstrap-preload", *SHOW])
     assert {task["LD_PRELOAD"] for task in tasks_of(done).values()} == {""}
@@ -115,7 +115,7 @@ def test_a_library_that_the_host_has_not_is_not_preloaded_in_both_orders(cluster
     assert len({re.sub(r"on node\d+", "", line) for line in said}) == 1
 
 
-def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, beside):
+def test_a_request_to_another_plugin_wins_over_our_choice(cluster, beside):
     beside(MPIBIND, "before us")
     done = cluster.run(["srun", *NODES, "--bootstrap=on", *SHOW])
     for task in tasks_of(done).values():
@@ -125,7 +125,7 @@ def test_what_the_user_asked_another_plugin_for_wins_over_our_choice(cluster, be
     assert "another Slurm plugin leaves a task 1 of 2 GPUs" in sentence
 
 
-def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):
+def test_an_unasked_step_keeps_the_choice_of_mpibind_without_a_message(cluster, beside):
     beside(MPIBIND, "before us")
     done = cluster.run(["srun", *NODES, *SHOW])
     for task in tasks_of(done).values():
@@ -134,7 +134,7 @@ def test_unasked_its_choice_stands_and_nothing_is_said(cluster, beside):
     assert our_lines(done) == []
 
 
-def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
+def test_a_step_that_asks_both_plugins_has_our_gpus_and_mpibinds_threads(cluster, beside):
     beside(MPIBIND, "before us")
     done = cluster.run(["srun", *NODES, "--bootstrap-gpu=index", *SHOW])
     for task in tasks_of(done).values():
@@ -143,8 +143,8 @@ def test_who_asks_both_plugins_has_our_gpus_and_their_threads(cluster, beside):
     assert our_lines(done) == []
 
 
-def test_threads_of_a_plugin_behind_us_are_not_taken_for_the_users(cluster, beside):
-    """mpibind leaves OMP_NUM_THREADS where it is; in user_init, where it takes it for the user's, there is none of ours."""
+def test_mpibind_behind_us_does_not_take_our_threads_for_the_users(cluster, beside):
+    """mpibind keeps an OMP_NUM_THREADS that it finds in user_init as the user's. Ours is not set yet at that time."""
     beside(MPIBIND, "behind us")
     done = cluster.run(["srun", *NODES, *SHOW])
     assert {task["CUDA_VISIBLE_DEVICES"] for task in tasks_of(done).values()} == {"0", "1"}

@@ -1,5 +1,5 @@
 """Hosts with different versions of the plugin, in each order of an upgrade, while steps run. etc/doc/stability.md has the rule.
-And an upgrade of Slurm: one plugstack.conf serves both releases, each of which has its own build of the plugin."""
+And an upgrade of Slurm: one plugstack.conf is right for both releases, each with its own build of the plugin."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,7 +14,7 @@ from debian import ROOT_SCRIPT, root_of, slurm_of_debians
 from harness import INSIDE, REPOSITORY, module_cluster, slurm_version, succeed_here
 from other_versions import FORMAT, build_1_0_0, build_other
 
-# Each host in turn gets the other plugin, and at the end all have it.
+# The hosts get the other plugin one by one, until all have it.
 ORDERS = {"nodes first": ("node002", "node001", "head"), "submit host first": ("head", "node001", "node002")}
 STEP = ("srun", "-N2", "-w", "node001,node002", "--ntasks-per-node=2")
 SHOW = ("sh", "-c", "echo ${RANK:-none}")
@@ -41,7 +41,7 @@ def asked(cluster):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("version", ["1.0.0", "1.9.0"])
 def test_versions_with_one_format_work_together(site, version, order):
-    """0 of all steps fail or are half set up: worlds, farms, shells, and steps that ask."""
+    """No step fails or is half set up: worlds, farms, shells, and steps that ask."""
     plugin = build_1_0_0() if version == "1.0.0" else build_other(version, FORMAT)
     steps = 0
     with ExitStack() as mounts:
@@ -80,7 +80,7 @@ def test_another_format_sets_up_nothing(site, new):
 
 
 DEBIAN = "13"
-# For this machine, and for the other Debian.
+# One build for this machine, and one for the other Debian.
 WORLD = """scripts/cluster up --name upgrade --cpus 8 --plugstack build/upgrade/plugstack.conf --set PluginDir="$1" >/dev/null 2>&1
 trap 'scripts/cluster down --name upgrade' EXIT
 scripts/cluster exec --name upgrade -- srun --version
@@ -90,7 +90,7 @@ scripts/cluster exec --name upgrade -- srun -N2 --ntasks-per-node 2 --gres gpu:2
 
 @pytest.fixture(scope="module")
 def builds():
-    """By the release of Slurm."""
+    """The builds of the plugin by release of Slurm."""
     if not root_of(DEBIAN):
         pytest.skip(f"Debian {DEBIAN} is not made; run scripts/debian/root.sh {DEBIAN} make")
     build = "cmake --preset release && cmake --build --preset release --target spank_bootstrap"

@@ -1,4 +1,4 @@
-"""What newer releases of Slurm bring: srun --async, which ends before its step begins, and a slurmctld that limits requests."""
+"""Features of newer Slurm: srun --async, which ends before its step begins, and a slurmctld that limits requests."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,7 +18,7 @@ NO_RANKS = [f"None {rank} None" for rank in range(4)]
 
 @pytest.fixture(scope="module")
 def start(cluster_factory):
-    """Starts a step of a job, and returns what its tasks printed and what srun did of ours."""
+    """Starts a step of a job, and returns the output of its tasks and our lines of srun."""
     cluster = cluster_factory("async", asks=False).up("--set", "SlurmctldParameters=enable_stepmgr", "--set", "PrologFlags=Contain")
     cluster.write_home("mpirun", f"#!/bin/bash\n{SHELL[2]}\n")
     job = cluster.allocate(*TWO.split())
@@ -41,14 +41,14 @@ def test_a_step_that_asks_is_set_up(start, line):
 
 
 @needs_async
-def test_a_step_of_a_job_that_asks_is_set_up_but_for_launchers(start):
+def test_a_step_of_a_job_that_asks_is_set_up_unless_it_is_a_launcher(start):
     assert start(*TRAIN, env={"SLURM_BOOTSTRAP": "on"}) == (RANKS, [])
     tasks, told = start("./mpirun", env={"SLURM_BOOTSTRAP": "on"})
     assert tasks == NO_RANKS and len(told) == 1 and "asks for it" in told[0], told
 
 
 @needs_async
-def test_a_step_that_does_not_ask_is_left_alone_with_a_sentence_where_it_may_be_a_world(start):
+def test_an_unasked_step_is_left_alone_with_a_message_if_it_may_be_a_world(start):
     tasks, told = start(*TRAIN)
     assert tasks == NO_RANKS and len(told) == 1 and told[0].endswith(REASON), told
     for line, count in ((SHELL, 4), (["-n1", "-N1", *TRAIN], 1), (["--bootstrap=off", *TRAIN], 4)):
@@ -56,13 +56,13 @@ def test_a_step_that_does_not_ask_is_left_alone_with_a_sentence_where_it_may_be_
 
 
 @needs_async
-def test_an_order_that_only_slurm_knows_ends_the_step_with_a_sentence(start):
+def test_an_arbitrary_order_of_ranks_ends_the_step_with_a_message(start):
     tasks, _ = start("--bootstrap=on", "-m", "arbitrary", "-w", "node002,node002,node001,node001", "-o", "%J.0.out", "--open-mode=append", *TRAIN,
                      tasks=1)
     assert "the order of ranks is arbitrary" in tasks[0] and tasks[0].endswith("start the step without --async"), tasks
 
 
-# srun -v prints what libslurm does.
+# srun -v prints libslurm's messages.
 AT_ONCE = """cd; for i in {1..12}; do srun -v --overlap -N2 --ntasks-per-node=2 --gres=gpu:2 python3 -c 'import os; print(os.environ["RANK"])' &
 done; wait"""
 

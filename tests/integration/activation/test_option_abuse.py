@@ -1,4 +1,4 @@
-"""More than a hundred abuses of our options, typed at real commands: status and text are those of the table."""
+"""More than a hundred abuses of our options in real commands: exit status and text are those of the table."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -21,7 +21,7 @@ def run(cluster, case):
 
 
 def trouble(case, done):
-    """What is not as in the table; '' when all is."""
+    """What differs from the table; '' if nothing does."""
     ours = [line for line in done.stderr.splitlines() if re.search("error: bootstrap: |bootstrap: warning: ", line)]
     if done.returncode != case.status:
         return f"status {done.returncode}"
@@ -51,7 +51,7 @@ def test_every_abuse_has_its_status_and_text(cluster, figure):
     assert options == set(TAKES) == set(WRONG), "option_cases.py has each option"
     cases = all_cases()
     assert len({case.name for case in cases}) == len(cases) >= 100
-    # What srun, sbatch or salloc stops is stopped before anything is allocated: it takes no number of a job.
+    # A line that srun, sbatch or salloc refuses is refused before any allocation, so it takes no job id.
     stopped = [case for case in cases if case.slurm.startswith("error: Invalid --bootstrap")]
     following = next_job(cluster)
     bad = judge(cluster, stopped)
@@ -61,13 +61,13 @@ def test_every_abuse_has_its_status_and_text(cluster, figure):
     got = f"{len(cases)} cases, {refused} of them refused, {len(bad)} not as in the table"
     figure("F4", got=got, met=not bad, is_full=True, control="each entry of the table fails for another command's outcome")
     assert not bad, "\n".join(bad)
-    # Nothing that was refused has left a job: only those that ran, and are over, were ever there.
+    # Refused lines leave no job: the only jobs are those that ran and ended.
     assert cluster.run(["squeue", "-h", "-t", "PD,R"]).stdout == ""
     assert cluster.script("status").returncode == 0
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["theirs first", "ours first"])
-def test_another_plugin_with_options_of_the_same_names(cluster, is_first):
+def test_an_option_of_two_plugins_belongs_to_the_first(cluster, is_first):
     ours, theirs = cluster.plugstack, f"optional {double('site_spank')} options\n"
     with cluster.other_plugstack(theirs + ours if is_first else f"{ours.rstrip()}\n{theirs}"):
         bad = judge(cluster, list(clashes(is_first)))
@@ -78,7 +78,7 @@ def test_control_another_outcome_is_noticed(cluster):
     right = run(cluster, Case("nothing", ("srun", "true"), 0))
     wrong = run(cluster, Case("wrong", ("srun", "--bootstrap-port=81", "true"), 255))
     unnoticed = [case.name for case in all_cases() if not trouble(case, right if case.text or case.slurm else wrong)]
-    # A sentence about another value is not that of the table either, save where the table shows no value.
+    # A message about another value must not match either, unless the table shows no value.
     unnoticed += [case.name for case in all_cases() if case.text and "bootstrap-port" in case.name and not trouble(case, wrong)
                   and "[^" not in case.text]  # fmt: skip
     assert not unnoticed

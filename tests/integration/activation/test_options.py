@@ -1,5 +1,5 @@
-"""Every setting in every way it can be made, who wins, and what becomes of wrong variables and arguments of plugstack.conf.
-test_option_abuse.py has the options."""
+"""Every setting from every source, which source wins, and wrong variables and arguments of plugstack.conf.
+test_option_abuse.py has wrong options."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 from harness import REPOSITORY, Cluster
 from option_cases import WRONG
 
-# Prints what a task sees of each setting. It tries to take the port, to see whether it is reserved.
+# Prints each setting as a task sees it. It tries to bind the port, to find out whether it is reserved.
 SHOW = """#!/usr/bin/python3 -SE
 import json, os, socket
 seen = {"mode": "on" if "RANK" in os.environ else "off"}
@@ -42,7 +42,7 @@ SETTINGS = [
     Setting("addr", "--bootstrap-addr", "SLURM_BOOTSTRAP_ADDR", "master_addr", ("%h-ib0", "10.20.1.1"), ("node001-ib0", "10.20.1.1")),
     Setting("claim", "--bootstrap-claim", "SLURM_BOOTSTRAP_CLAIM", "claim", ("off", "on"), ("off", "on")),
 ]
-LONGEST_VARIABLE = 100000  # less than an option may have, since `env` starts the command with both
+LONGEST_VARIABLE = 100000  # less than the limit of an option, since `env` has it as an argument and as a variable
 WAYS = ("site", "variable", "option")  # in order of rising precedence
 
 
@@ -66,14 +66,14 @@ class Desk:
         return self.cluster.run(command, **more)
 
     def seen(self, command: str, env: dict[str, str] | None = None) -> list[dict[str, str]]:
-        """What each task of a shell command saw; the shell finds the program as $show."""
+        """What each task of a shell command saw; the program is $show in it."""
         done = self.cluster.succeed(["timeout", "40", "bash", "-c", f"show={self.show}; {command}"], env=env)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def shared_desk(cluster_factory) -> Desk:
-    # when= and what is given here are the only words
+    # when= and these words are the only arguments
     return Desk(cluster_factory("options", asks=False).up("--cpus", "16", "--plugin-args", "when=always"))
 
 
@@ -84,8 +84,8 @@ def desk(shared_desk: Desk) -> Desk:
 
 
 def set_by(setting: Setting, chosen: dict[str, str]) -> tuple[str, str, dict[str, str]]:
-    """Plugstack arguments, option and variables that make a setting in the chosen ways."""
-    # "mode" decides alone where nothing is set up unless asked for.
+    """The plugstack arguments, option and variables that set it in the chosen ways."""
+    # when=asked, so that "mode" alone decides whether the step is set up.
     site = "when=asked" if setting.name == "mode" else "when=always"
     site += f" {setting.site}={chosen['site']}" if "site" in chosen else ""
     option = f"{setting.option}={chosen['option']}" if "option" in chosen else ""
@@ -93,7 +93,7 @@ def set_by(setting: Setting, chosen: dict[str, str]) -> tuple[str, str, dict[str
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_each_way_wins_over_the_default_and_over_those_below_it(desk, setting):
+def test_each_source_wins_over_the_default_and_over_weaker_sources(desk, setting):
     def seen(chosen: dict[str, str]) -> str:
         site, option, variables = set_by(setting, chosen)
         desk.cluster.configure(site)
@@ -108,7 +108,7 @@ def test_each_way_wins_over_the_default_and_over_those_below_it(desk, setting):
     assert seen(dict(zip(reversed(ways_of(setting)), (setting.values[0], setting.values[1], setting.values[1])))) == setting.seen[0]
 
 
-def test_defaults(desk):
+def test_each_setting_has_its_default(desk):
     seen = desk.seen("srun -w node001 $show")[0]
     assert (seen["mode"], seen["addr"], seen["claim"]) == ("on", "node001", "on") and 20000 <= int(seen["port"]) <= 29999
     desk.cluster.configure("when=asked")
@@ -122,7 +122,7 @@ def test_defaults(desk):
 
 @pytest.mark.parametrize("command", ["salloc", "sbatch"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs(desk, setting, command):
+def test_an_option_of_the_job_applies_to_steps_without_their_own(desk, setting, command):
     desk.cluster.configure("when=asked" if setting.name == "mode" else "when=always")
     (given, other), (expected, overridden) = setting.values, setting.seen
     steps = f"srun $show; srun {setting.option}={other} $show; {setting.variable}={other} srun $show; srun --export=NONE $show"
@@ -130,16 +130,16 @@ def test_option_of_the_job_reaches_its_steps_and_gives_way_to_theirs(desk, setti
     if command == "salloc":
         found = desk.seen(f"salloc -Q -w node001 {setting.option}={given} ./steps")
     else:
-        # Without srun's own messages: that of 24.11 prints one when it had to wait for the step before.
+        # -Q hides srun's own messages: srun of 24.11 prints one if it waits for the step before.
         found = desk.seen(f"rm -f steps.done; sbatch -Q -w node001 -o steps.out -e steps.err {setting.option}={given} ./steps; "
                           "for ((i = 0; i < 200; i++)); do [[ ! -e steps.done ]] || break; sleep 0.1; done; "
                           "cat steps.out; cat steps.err >&2")
-    # The job's option is nearer to a step than a variable, which may be left over from a login shell.
+    # The job's option wins over a variable, which may be left over from a login shell.
     assert [seen[setting.name] for seen in found] == [expected, overridden, expected, expected]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_export_none_loses_nothing(desk, setting):
+def test_export_none_loses_no_setting(desk, setting):
     desk.cluster.configure("when=asked" if setting.name == "mode" else "when=always")
     variables = {setting.variable: setting.values[0]}
     for export in ("NONE", "NIL", "HOME"):
@@ -149,13 +149,13 @@ def test_export_none_loses_nothing(desk, setting):
 
 
 @pytest.mark.parametrize("given", ["{} : ", " : {}"])
-def test_option_of_one_component_is_that_of_the_step(desk, given):
+def test_an_option_of_one_component_applies_to_the_step(desk, given):
     components = [f"{part.format('--bootstrap-port=23456')} -n1 $show" for part in given.split(":")]
     assert [seen["port"] for seen in desk.seen(f"srun -Q {' : '.join(components)}")] == ["23456"] * 2
 
 
 def warned(done, name: str) -> None:
-    """The step ran, and one line names what is wrong with the variable and is not used."""
+    """The step ran, and one line names the wrong variable, which is not used."""
     sentences = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     assert done.returncode == 0 and len(sentences) == 1, done
     assert sentences[0].removeprefix("srun: ").startswith("bootstrap: warning: StepId=") and f'{name}="' in sentences[0], sentences
@@ -170,19 +170,19 @@ def test_a_wrong_variable_is_a_warning_where_the_step_does_not_ask(desk, setting
     assert desk.run("sbatch", "-Q", "-o", "/dev/null", "--wrap=true", env=wrong).stderr == ""
     desk.cluster.configure("when=asked")
     silent = desk.run("srun", desk.show, env=wrong)
-    # srun itself may report that it had to wait.
+    # srun itself may report that it waited.
     assert silent.returncode == 0 and "bootstrap" not in silent.stderr, silent
 
 
 def test_the_longest_variable_is_reported_like_any_other(desk):
-    """It comes through the shell, since `env` starts the command with both."""
+    """The shell sets it, since `env` would also have it as an argument."""
     desk.cluster.write_home("long", f"#!/bin/bash\nSLURM_BOOTSTRAP_ADDR={'a' * LONGEST_VARIABLE} exec srun true\n")
     warned(desk.run("./long"), "SLURM_BOOTSTRAP_ADDR")
 
 
 @pytest.mark.parametrize("argument", ["colour=blue", "when", "when=", "when=sometimes", "when=always,gpu", "port=1", "port_range=5-1",
                                       "master_addr=%x", "claim=maybe", "mode=on", "=", "when=gpu=always", "\udcff", "x" * 4000])
-def test_a_wrong_argument_in_plugstack_refuses_steps_that_ask_and_sets_up_no_other(desk, argument):
+def test_a_wrong_argument_in_plugstack_refuses_steps_that_ask_and_leaves_others_alone(desk, argument):
     desk.cluster.write_plugstack("")
     line = f"optional {desk.cluster.plugin} {argument}\n"
     (desk.cluster.state / "etc" / "plugstack.conf").write_bytes(line.encode(errors="surrogateescape"))
@@ -208,14 +208,14 @@ def test_help_names_every_option(desk):
         assert all(f"{setting.option}=" in shown for setting in SETTINGS)
 
 
-# An option that takes no value leaves --version to srun, which prints it and ends.
+# After an option without a value srun reads --version as an option, prints its version and ends.
 TRY_OPTIONS = """
 for option in $(srun --help | grep -oE '^ +(-., +)?--[a-z0-9-]+|^ +-.' | grep -oE -- '-(-[a-z0-9-]+|[A-Za-z])') "$@"; do
   printf '%s %s\n' "$option" "$(srun "$option" --version 2>&1 </dev/null | head -n 1)"
 done"""
 
 
-def test_options_of_srun_take_a_value_where_this_srun_gives_them_one(desk):
+def test_our_list_of_options_without_a_value_matches_this_srun(desk):
     source = (REPOSITORY / "libbootstrap/core/program/srun_arguments.cc").read_text()
     ours = set("".join(re.findall('"(.*)"', re.search(r"kSrunFlags =\n(.*?);", source, re.S)[1])).split())
     lines = desk.run("bash", "-c", TRY_OPTIONS, "bash", *ours).stdout.splitlines()
@@ -226,5 +226,5 @@ def test_options_of_srun_take_a_value_where_this_srun_gives_them_one(desk):
     assert ours - flags - unknown <= {"-h", "--help", "--usage", "--wait-for-children"}, "srun ends at these, too"
 
 
-def test_no_node_suffered(desk):
+def test_every_node_can_still_run_jobs(desk):
     assert desk.cluster.script("status").returncode == 0

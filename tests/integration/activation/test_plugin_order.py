@@ -1,5 +1,5 @@
-"""Plugins whose place beside ours counts, on both sides of our line: one that gives all tasks of a node one environment (as
-pyxis does), and one that starts the program itself (as singularity-exec does). What the tasks have, and what `check` names."""
+"""Plugins whose order beside ours matters, before and behind our line: one gives all tasks of a node one environment (as
+pyxis does), and one starts the program itself (as singularity-exec does). The variables of tasks, and what `check` names."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -17,14 +17,14 @@ RIGHT = {"share": "before us", "start": "behind us"}
 WRONG = {"share": "behind us", "start": "before us"}
 ASKS = pytest.mark.parametrize("asks", ["", "--bootstrap=on"], ids=["unasked", "asked"])
 KINDS = pytest.mark.parametrize("kind", PLUGINS)
-# srun hands it to slurmstepd, and it stays in the tasks.
+# srun passes it to slurmstepd, and it stays in the tasks.
 MESSAGE = "SLURM_BOOTSTRAP_LAYOUT"
 PLACEHOLDER = "not-set:this-node-did-not-run-slurm-bootstrap"
 
 
 @pytest.fixture
 def lines(cluster):
-    """Puts another plugin on one side of ours."""
+    """Puts another plugin before or behind ours."""
 
     def put(kind, side):
         pair = [f"optional {double(PLUGINS[kind])} {kind}", f"optional {inside(PLUGIN)}"]
@@ -35,7 +35,7 @@ def lines(cluster):
 
 
 def by_rank(done):
-    """What each task has of ours, without messages. The tasks differ in SLURM_PROCID, which the other plugin does not share."""
+    """Our variables in each task, without messages. The tasks differ in SLURM_PROCID, which the other plugin does not share."""
     found = variables(done)
     assert len(found) == 4, done
     return [{name: value for name, value in task.items() if name != MESSAGE} for task in found]
@@ -43,7 +43,7 @@ def by_rank(done):
 
 @KINDS
 @ASKS
-def test_on_the_right_side_of_ours_all_is_right(cluster, lines, kind, asks):
+def test_another_plugin_on_the_right_side_leaves_each_rank_right(cluster, lines, kind, asks):
     lines(kind, RIGHT[kind])
     done = srun(cluster, f"{TWO} {asks}")
     tasks = by_rank(done)
@@ -56,7 +56,7 @@ def test_on_the_right_side_of_ours_all_is_right(cluster, lines, kind, asks):
 
 
 @ASKS
-def test_behind_ours_one_environment_for_all_gives_ranks_twice_and_check_names_rank(cluster, lines, asks):
+def test_a_shared_environment_behind_ours_repeats_ranks_and_check_names_rank(cluster, lines, asks):
     lines("share", WRONG["share"])
     ranks = sorted(task["RANK"] for task in by_rank(srun(cluster, f"{TWO} {asks}")))
     assert len(set(ranks)) == 2 and ranks[0] == ranks[1] and ranks[2] == ranks[3], "control: the order counts"
@@ -65,19 +65,19 @@ def test_behind_ours_one_environment_for_all_gives_ranks_twice_and_check_names_r
     assert found.text("plan").startswith("another plugin, a TaskProlog or a script changed RANK"), found.stdout
 
 
-def test_unasked_a_program_that_another_plugin_starts_has_nothing_of_ours(cluster, lines):
+def test_an_unasked_program_that_another_plugin_starts_has_no_variable_of_ours(cluster, lines):
     lines("start", WRONG["start"])
     assert by_rank(srun(cluster, TWO)) == [{}] * 4
 
 
-def test_asked_a_program_that_another_plugin_starts_cannot_take_its_rank_for_right(cluster, lines):
+def test_an_asked_program_that_another_plugin_starts_finds_a_placeholder_for_rank(cluster, lines):
     lines("start", WRONG["start"])
     done = cluster.run(["srun", *TWO.split(), "--bootstrap=on", "python3", "-c", "import os; print(os.environ['RANK'])"])
     assert done.stdout.splitlines() == [PLACEHOLDER] * 4, done
     assert by_rank(srun(cluster, f"{TWO} --bootstrap=on")) == [{"RANK": PLACEHOLDER}] * 4
 
 
-def test_a_node_without_the_line_has_the_placeholder_in_a_step_that_asks(cluster):
+def test_a_node_without_our_line_has_a_placeholder_for_rank_in_a_step_that_asks(cluster):
     site = Site(cluster)
     for host in ("head", "node001", "node002"):
         site.set(host, NO_LINE if host == "node002" else "world")
@@ -103,7 +103,7 @@ def test_check_names_the_nodes_where_task_init_did_not_run(cluster, lines, asks)
 
 @KINDS
 @pytest.mark.parametrize("order", [RIGHT, WRONG], ids=["right", "wrong"])
-def test_check_of_a_host_names_both_lines_on_the_wrong_side(cluster, lines, kind, order):
+def test_check_of_a_host_names_both_lines_of_a_wrong_order(cluster, lines, kind, order):
     lines(kind, order[kind])
     done = cluster.run([COMMAND, "check", "--local", "--json"], node="node001")
     row = next(row for row in json.loads(done.stdout)["checks"] if row["check"] == "plugstack.conf")

@@ -18,12 +18,12 @@ TOOLS = ("charliecloud-runtime", "podman", "crun", "uidmap", "debootstrap")
 ALICE = 10001
 PAGE = (REPOSITORY / "etc/doc/containers.md").read_text(encoding="utf-8")
 [BLOCK] = re.findall(r"<!-- not run: test_real_containers runs these lines -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
-# Continued lines are one.
+# Joins continued lines.
 LINES = [line for line in BLOCK.replace("\\\n", "").splitlines() if line.startswith(("srun", "PMIX")) and "podman info" not in line]
 
 
 def make_image():
-    """Once on a machine; it belongs to alice, as an image that a user unpacked."""
+    """Made once on a machine; it belongs to alice, like an image that a user has unpacked."""
     site = run_here(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Origin: Debian", "Label: Debian"],
                     check=True).stdout.split()[0]
     fresh = IMAGE.with_suffix(".new")
@@ -49,7 +49,7 @@ def site(cluster_factory):
     (home / "image").symlink_to(IMAGE)
     cluster.write_home("train_ddp.py", (REPOSITORY / "etc/examples/train_ddp.py").read_text(encoding="utf-8"))
     subprocess.run(["chown", "-hR", f"{ALICE}:{ALICE}", IMAGE], check=True)
-    # What the page does with an image.
+    # The page's commands for an image.
     cluster.succeed(["bash", "-ec", "\n".join(line for line in BLOCK.splitlines() if line.startswith(("touch", "mkdir")))])
     for node in cluster.nodes:
         script = f"echo alice:{10 * ALICE}:65536 > /tmp/ids; mount --bind /tmp/ids /etc/subuid; mount --bind /tmp/ids /etc/subgid"
@@ -66,7 +66,7 @@ def name_of(line):
 
 @pytest.mark.full
 @pytest.mark.parametrize("line", LINES, ids=map(name_of, LINES))
-def test_a_line_of_the_page(site, line):
+def test_a_line_of_the_page_works(site, line):
     done = site.succeed(["bash", "-c", line], timeout=180)
     if "train_ddp" in line:
         assert "on 4 ranks" in done.stdout and re.findall(r"^(\d) +node00\d +(\d) +4 ", done.stdout, re.MULTILINE) == [
@@ -76,14 +76,14 @@ def test_a_line_of_the_page(site, line):
         assert ("PMIx" if "pmix" in line else "PMI-1") in done.stdout
 
 
-def test_control_the_page_has_lines_of_both():
+def test_control_the_page_has_lines_of_charliecloud_and_podman():
     assert {name_of(line) for line in LINES} == {f"{tool} {what}" for tool in ("charliecloud", "podman")
                                                  for what in ("train_ddp", "train_ddp preload", "mpi=pmix", "check")}
 
 
 @pytest.mark.full
 def test_a_step_in_a_container_is_found_from_outside(site):
-    """And in an image without Slurm's commands the command reports that in one sentence."""
+    """In an image without Slurm's commands `where` reports this in one sentence."""
     script = ("srun -J inside -N2 --ntasks-per-node=1 --bootstrap-ports=1 ch-run image -- sleep 60 & slurm-bootstrap where inside --wait 40; "
               "slurm-bootstrap where inside --rank 1; ch-run image -- slurm-bootstrap where inside; kill %1; wait")
     done = site.run(["salloc", "-Q", "-N2", "--ntasks-per-node=1", "bash", "-c", script], timeout=180)

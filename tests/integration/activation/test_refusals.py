@@ -1,4 +1,4 @@
-"""Every kind of refusal: one sentence, a step that ends, and a cluster that is usable afterwards."""
+"""Every kind of refusal: one sentence, the step ends, and the cluster works afterwards."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from built_files import COMMAND
 from harness import REPOSITORY, module_cluster, since, slurm_prefix, slurm_release
 from port_steps import allocation, step_line
 
-# Another release than the one of the clusters, as Slurm writes it.
+# A release other than the clusters' one, as Slurm writes it.
 FOREIGN_VERSION, FOREIGN_NUMBER = ("23.02.8", "0x170208") if slurm_release() != (23, 2) else ("22.05.8", "0x160508")
 SHOW = ["sh", "-c", "echo $RANK $SLURM_PROCID $SLURMD_NODENAME $WORLD_SIZE $MASTER_ADDR $MASTER_PORT"]
 COMMANDS = {
@@ -29,7 +29,7 @@ cluster = module_cluster("refuse", "--nodes", "3", "--plugin-args", "when=always
 
 @pytest.fixture(params=["optional", "required"])
 def how(request, cluster):
-    """The word before the plugin in plugstack.conf; afterwards no node has suffered, and a step runs as ever."""
+    """The word before the plugin in plugstack.conf. Afterwards all nodes can run jobs, and a step runs as before."""
     cluster.configure("when=always", request.param)
     yield request.param
     cluster.configure("when=always", request.param)
@@ -66,7 +66,7 @@ def test_missing_rank_variable_is_named(cluster):
 
 @pytest.fixture(scope="module")
 def foreign(cluster):
-    """The plugin as built for another Slurm release: its own source with another version in the header."""
+    """The plugin for another Slurm release: its own source, built with another version in the header."""
     folder = cluster.state / "etc"
     shutil.copytree(slurm_prefix() / "include/slurm", folder / "slurm")
     header = folder / "slurm" / "slurm_version.h"
@@ -84,7 +84,7 @@ def foreign(cluster):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["missing", "foreign"])
-def test_plugin_that_cannot_be_loaded(cluster, foreign, how, kind, command, tally):
+def test_a_plugin_that_cannot_be_loaded_ends_steps_only_if_required(cluster, foreign, how, kind, command, tally):
     path, words = foreign, f"Incompatible Slurm plugin .* version \\({FOREIGN_VERSION}\\)"
     if kind == "missing":
         path, words = "/nonexistent/spank_bootstrap.so", "cannot open shared object file"
@@ -99,7 +99,7 @@ def test_plugin_that_cannot_be_loaded(cluster, foreign, how, kind, command, tall
     tally("C4", "commands with a plugin that cannot be loaded", part="plugins that cannot be loaded")
 
 
-def test_plugin_that_only_the_nodes_cannot_load(cluster, foreign, tally):
+def test_a_step_runs_although_its_nodes_cannot_load_the_plugin(cluster, foreign, tally):
     """Optional, as in the README: the step runs as without a plugin."""
     cluster.write_plugstack(f"optional {foreign} when=always\n")
     with cluster.without_plugin():
@@ -120,11 +120,11 @@ def test_plugin_listed_twice_works_once(cluster, how, tally):
 
 
 def decision(job, step, asked=2):
-    """As if srun had decided, where it has no plugin: so the nodes have to see what is wrong with the rest."""
+    """srun's decision, set by hand while srun has no plugin: so the nodes must find what is wrong with the rest."""
     return {"SLURM_BOOTSTRAP_DECISION": f"5\t{job}.{step}\t3\t{asked}\t0\t31\t\t0\t\ta test asks for it\t"}
 
 
-def test_order_that_only_srun_knows(cluster, how):
+def test_an_arbitrary_order_of_ranks_needs_the_plugin_in_srun(cluster, how):
     hosts = {"SLURM_HOSTFILE": cluster.write_home("hosts", "node002\nnode001\n")}
     with cluster.without_plugin(), allocation(cluster, "-N3") as job:
         line = ["srun", f"--jobid={job}", "--overlap", "--overcommit"]
@@ -135,10 +135,10 @@ def test_order_that_only_srun_knows(cluster, how):
         done = cluster.run([*arbitrary, *SHOW], env=hosts | decision(job, 1, 1))
         assert done.returncode == 0 and len(done.stdout.split()) == 4, "as without the plugin: no variable of ours"
         assert len(sentences(done)) == 1 and "start as without the plugin" in done.stderr, done.stderr
-        # What the nodes know by themselves is right without srun's help.
+        # An order that the nodes know by themselves is right without srun's plugin.
         for step, order in enumerate(("block", "cyclic"), start=2):
             assert_right(cluster.run([*line, "-N2", "-n4", f"--distribution={order}", *SHOW], env=decision(job, step)))
-        # Where srun has not decided, nothing is set up on any node, whatever the order.
+        # Without a decision from srun no node sets anything up, in any order.
         done = cluster.run([*arbitrary, *SHOW], env=hosts)
         assert done.returncode == 0 and len(done.stdout.split()) == 4 and sentences(done) == [], done
     # Control: with the plugin where srun runs, the same step runs.
@@ -159,7 +159,7 @@ FORGED = {
 
 
 def forge(cluster, job):
-    """One step for each forged text, made for that very step; gives the finished steps."""
+    """Runs one step for each forged text, which is made for this step. Returns the finished steps."""
     for number, (text, words) in enumerate(FORGED.values()):
         env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.{number}/{text}", **decision(job, number)}
         yield words, cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env, timeout=60)
@@ -169,11 +169,11 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(cluster, how):
     with cluster.without_plugin(), allocation(cluster, "-N3") as job:
         for words, done in forge(cluster, job):
             assert done.returncode != 0 and words in done.stderr, done.stderr
-            # One sentence, or one of each host whose own tasks are not where the layout puts them.
+            # One sentence, or one from each host whose tasks are not where the layout places them.
             hosts = [re.search("(?:runs on|the tasks of) (node00.)", line) for line in sentences(done)]
             assert len({host and host[1] for host in hosts}) == len(sentences(done)) <= 3, done.stderr
             assert max(map(len, sentences(done))) < 400
-        # What another step left behind is not a forgery.
+        # A text left over from another step is not a forgery.
         env = {"SLURM_BOOTSTRAP_LAYOUT": f"{job}.9999/map:1,0,2", **decision(job, len(FORGED))}
         assert_right(cluster.run([*step_line(job, 3, 3, asks=False), *SHOW], env=env), 3)
     with allocation(cluster, "-N3") as job:
@@ -181,6 +181,6 @@ def test_forged_layout_is_refused_where_srun_cannot_replace_it(cluster, how):
             assert_right(done, 3)
 
 
-def test_no_node_suffered(cluster):
+def test_every_node_can_still_run_jobs(cluster):
     assert cluster.script("status").returncode == 0
     assert "drain" not in cluster.run(["sinfo", "-h", "-N", "-o", "%T %E"]).stdout

@@ -1,5 +1,5 @@
-"""The plugin is switched on and off host by host, in the order of etc/doc/install.md, while steps start: no step becomes half a
-world. And what `when=never` does to steps."""
+"""The plugin is switched on and off host by host, in the order of etc/doc/install.md, while steps start: no step is half a
+world. And the effect of `when=never` on steps."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -25,7 +25,7 @@ def site(cluster_factory):
 
 
 class Steps:
-    """Starts steps all the time, several at once."""
+    """Keeps starting steps, several at once."""
 
     def __init__(self, site, seed, most):
         self.site, self.most, self.outcomes, self.rng = site, most, [], random.Random(seed)
@@ -41,7 +41,7 @@ class Steps:
             self.outcomes.append(kind_of(self.site.step(rng)))
 
     def wait_for_more(self, number, workers):
-        """So many more end."""
+        """Waits until this many more steps have ended."""
         goal = len(self.outcomes) + number
         wait_for(lambda: len(self.outcomes) >= goal or any(worker.done() for worker in workers), what="steps do not end")
 
@@ -69,7 +69,7 @@ def end_of_pending(site, name, step):
 
 
 def roll_out(site, seed, rounds, steps_between):
-    """The outcomes of all steps. Of a single round one srun waits meanwhile, where that may do most harm."""
+    """The outcomes of all steps. During each change an srun waits for its nodes; in a single round only before the removal."""
     before_removal = len(WAY) - 2
     rng, steps = random.Random(seed), Steps(site, seed, AT_ONCE)
     with ThreadPoolExecutor(AT_ONCE + 1) as pool:
@@ -77,7 +77,7 @@ def roll_out(site, seed, rounds, steps_between):
         try:
             for place, state in enumerate(WAY * rounds):
                 hosts = rng.sample(HOSTS, len(HOSTS))
-                if state == NO_LINE:  # the pages: wait for the sruns from before
+                if state == NO_LINE:  # as the page says: wait for earlier sruns
                     for host in hosts:
                         wait_for(lambda host=host: not site.sruns_before(host), what="an srun from before runs on")
                     switch(site, state, hosts, lambda: steps.wait_for_more(steps_between, workers))
@@ -105,7 +105,7 @@ def test_no_step_is_half_set_up_while_hosts_change_one_by_one(site, seed, campai
 
 
 def test_control_nodes_first_gives_half_worlds(site):
-    """An sbatch script's srun runs on a compute node, so that a node is a submit host."""
+    """The srun of an sbatch script runs on a compute node, which is a submit host in that case."""
     for state in (NO_LINE, "world"):
         switch(site, state, NODES[:2], lambda: None)
     script = f"#!/bin/sh\nexport SLURM_BOOTSTRAP=on\nsrun {site.world}"
@@ -129,10 +129,10 @@ def run(site, options, *program, **more):
     ("", {}, ""), ("--bootstrap=on", {}, "--bootstrap=on"), ("--bootstrap-gpu=first", {}, "--bootstrap-gpu"),
     ("", {"SLURM_BOOTSTRAP": "on"}, "SLURM_BOOTSTRAP=on"), ("", {"SLURM_BOOTSTRAP": "off"}, ""), ("--bootstrap=off", {}, ""),
 ], ids=lambda value: str(value) or "unasked")  # fmt: skip
-def test_never_sets_up_no_step_and_warns_once_where_a_step_asks(never, others, options, env, asks):
+def test_when_never_sets_up_no_step_and_warns_once_if_a_step_asks(never, others, options, env, asks):
     never.set("node002", others)
     done = run(never, f"-w node001,node002 {TWO} {options}", env=env)
-    # A node without the plugin leaves the message of an asked step in its tasks.
+    # On a node without the plugin, the placeholder of a step that asks stays in its tasks.
     tasks = [{name for name in task if name != "SLURM_BOOTSTRAP" and (others != NO_LINE or name != "SLURM_BOOTSTRAP_DECISION")}
              for task in variables(done)]
     assert tasks == [set()] * 4, done.stdout
@@ -140,8 +140,8 @@ def test_never_sets_up_no_step_and_warns_once_where_a_step_asks(never, others, o
     assert all_lines(done) == ([line] if asks else []), done.stderr
 
 
-def test_never_leaves_the_gpus_of_each_task_and_the_job_as_slurm_has_them(never):
-    """The plugin sets defaults for srun's own options before a step that asks."""
+def test_when_never_leaves_the_gpus_of_each_task_to_slurm(never):
+    """Otherwise srun's plugin sets defaults for srun's own options in a step that asks."""
     show = ("sh", "-c", "echo $SLURM_PROCID $SLURM_GPU_BIND $SLURM_GRES_FLAGS $SRUN_EXPORT_ENV $CUDA_VISIBLE_DEVICES")
     asked = run(never, "-N1 -n2 --gpus-per-task=1 --bootstrap=on", *show)
     switch(never, NO_LINE, HOSTS, lambda: None)
@@ -151,7 +151,7 @@ def test_never_leaves_the_gpus_of_each_task_and_the_job_as_slurm_has_them(never)
     assert sorted(asked.stdout.splitlines()) == sorted(without.stdout.splitlines()) != sorted(control.stdout.splitlines())
 
 
-def test_a_job_that_asks_and_explain_print_why(never):
+def test_explain_and_a_job_that_asks_print_that_when_is_never(never):
     status, text = never.sbatch(f"#!/bin/sh\n#SBATCH --bootstrap=on\nsrun {never.world}", "-w", "node001,node002", *TWO.split())
     assert status == 0 and text.count("bootstrap:") == 1, text
     assert f"{NEVER}, {ASKS.format('the job' + chr(39) + 's --bootstrap=on')}" in text, text
@@ -161,14 +161,14 @@ def test_a_job_that_asks_and_explain_print_why(never):
         assert [line for line in all_lines(done) if NEVER in line] == [f"bootstrap: StepId=ID: {NEVER}{end}"], done.stderr
 
 
-def test_nodes_with_never_obey_an_srun_with_world(never):
+def test_nodes_with_when_never_obey_an_srun_with_when_world(never):
     never.set("head", "world")
     tasks = variables(run(never, TWO))
     assert sorted(task["RANK"] for task in tasks) == list("0123") and told(run(never, f"{TWO} --bootstrap=on")) == []
 
 
-def test_never_wins_over_a_wrong_argument(never):
-    """One line that is added at night is enough."""
+def test_when_never_wins_over_a_wrong_argument(never):
+    """So an administrator can switch the plugin off in an emergency with one more word."""
     never.set("head", "world port=x when=never")
     done = run(never, f"{TWO} --bootstrap=on")
     assert [line.partition(", although")[0] for line in all_lines(done)] == [f"bootstrap: warning: StepId=ID: {NEVER}"], done.stderr

@@ -1,4 +1,4 @@
-"""partitions=: a site tries the plugin in one partition, and steps of the others are as they were without it."""
+"""partitions=: a site tries the plugin in one partition, and steps of other partitions run as without it."""
 
 import json
 import re
@@ -15,14 +15,14 @@ def tasks(cluster, *options, env=None, before=()):
     return sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda task: json.dumps(task))
 
 
-def test_steps_elsewhere_are_as_without_the_plugin(cluster, site):
+def test_steps_of_other_partitions_are_as_without_the_plugin(cluster, site):
     with cluster.other_plugstack():
         untouched = tasks(cluster)
     site("partitions=debug")
     for options, env in (((), {}), (("-p", "main"), {}), (("-pmain",), {"SLURM_PARTITION": "debug"})):
         assert tasks(cluster, *options, env=env) == untouched, options
     site("")
-    assert tasks(cluster) != untouched, "without partitions= the step is set up: or this test would see nothing"
+    assert tasks(cluster) != untouched, "control: without partitions= the step is set up"
 
 
 def test_steps_of_the_partition_are_set_up(cluster, site):
@@ -38,8 +38,8 @@ def test_steps_of_the_partition_are_set_up(cluster, site):
     assert tasks(cluster) == wanted, "the default partition, under its two names"
 
 
-def test_of_several_partitions_the_one_counts_that_slurm_names(cluster, site):
-    """22.05 names all that were asked for, which are not those of partitions=; later releases the one that was chosen."""
+def test_the_partition_that_slurm_names_decides(cluster, site):
+    """Slurm 22.05 names all requested partitions, which partitions= does not contain; later releases name the chosen one."""
     site("partitions=debug")
     show = "import os; print(os.environ['SLURM_JOB_PARTITION'], os.environ.get('RANK', 'none'))"
     done = cluster.run(["srun", *STEP, "-p", "debug,main", "python3", "-c", show])
@@ -48,7 +48,7 @@ def test_of_several_partitions_the_one_counts_that_slurm_names(cluster, site):
     assert sorted(ranks) == (list("0123") if names[0] == "debug" else ["none"] * 4)
 
 
-def test_a_step_that_asks_is_served_everywhere_with_a_reason(cluster, site):
+def test_a_step_that_asks_is_set_up_in_any_partition(cluster, site):
     site("partitions=debug")
     assert sorted(task["rank"] for task in tasks(cluster, "--bootstrap=on")) == list("0123")
     told = cluster.run(["srun", *STEP, "--bootstrap=explain", "true"])

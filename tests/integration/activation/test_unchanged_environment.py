@@ -1,5 +1,5 @@
-"""What runs beside steps that are set up has nothing of them: jobs sent from a task, the extern step, srun's own epilog. The harm
-suite has the steps that are not set up."""
+"""Programs beside a step that is set up have no variable of it: jobs sent from a task, the extern step, srun's own epilog. The
+harm suite has the steps that are not set up."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from harness import since
 
 
 def ours_in(text, separator="\n"):
-    """The variables of ours in an environment."""
+    """Our variables in an environment."""
     return {entry.partition("=")[0] for entry in text.split(separator) if entry.startswith(OURS)}
 
 
@@ -18,11 +18,11 @@ def test_a_job_sent_from_a_task_is_no_part_of_its_step(cluster, send):
     sent = srun(cluster, "-w node001 -n1 --gres=gpu:1", "bash", "-c", script, env={"SLURM_BOOTSTRAP": "on"}).stdout
     assert "MY_OWN=1\n" in sent, "control: the job ran"
     assert "LOCAL_RANK=mine\n" in sent, "a value that the user changed is the user's"
-    assert ours_in(sent) == {"SLURM_BOOTSTRAP", "LOCAL_RANK"}, "what the user said is for the job, too"
+    assert ours_in(sent) == {"SLURM_BOOTSTRAP", "LOCAL_RANK"}, "the user's setting applies to the job, too"
 
 
 def test_epilog_of_srun_sees_the_messages_to_the_nodes_and_nothing_else(cluster):
-    """srun's environment is how its messages get to the nodes, and no hook of srun runs between the launch and that program."""
+    """srun's environment carries its messages to the nodes, and no hook of srun runs between the launch and its epilog."""
     program = cluster.write_home("epilog", "#!/bin/sh\nenv > ~/epilog.env\n")
     srun(cluster, f"{TWO} --epilog={program}", "python3", "-c", "1")
     seen = (cluster.home / "epilog.env").read_text()
@@ -30,8 +30,8 @@ def test_epilog_of_srun_sees_the_messages_to_the_nodes_and_nothing_else(cluster)
     assert ours_in(seen) == {"SLURM_BOOTSTRAP_DECISION", "SLURM_BOOTSTRAP_LAYOUT", "SLURM_BOOTSTRAP_FAILURE"}
 
 
-def test_the_extern_step_has_nothing_of_ours(cluster_factory):
-    # Contain gives every job an extern step; each end of a job then takes seconds, hence a cluster of its own.
+def test_the_extern_step_has_no_variable_of_ours(cluster_factory):
+    # PrologFlags=Contain gives every job an extern step. Each job then takes seconds to end, so this cluster is a separate one.
     cluster = cluster_factory("extern").up("--nodes", "1", "--gpus", "4", "--set", "PrologFlags=contain", "--plugin-args", "when=always")
     job = cluster.allocate("-n1", "--gres=gpu:2", "--bootstrap=on")
     listing = cluster.run(["ps", "-eo", "pid,ppid,args"], user="root").stdout

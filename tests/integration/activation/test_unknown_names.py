@@ -1,4 +1,4 @@
-"""Node names that no name service knows: Slurm has addresses of its own, and the ranks meet at that of rank 0's node."""
+"""Node names that no name service knows: Slurm has addresses, and the ranks meet at the address of rank 0's node."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -57,7 +57,7 @@ def test_ranks_meet_at_the_address_that_slurm_has(cluster):
     check_meetings(cluster)
 
 
-def test_a_name_server_that_cannot_be_asked_knows_no_name(cluster_factory):
+def test_ranks_meet_although_the_name_server_does_not_answer(cluster_factory):
     check_meetings(start(cluster_factory, "again"))
 
 
@@ -66,12 +66,12 @@ def test_gloo_connects_though_it_does_not_find_its_own_host(cluster, shape, prog
     sums(train(cluster, shape, program=program), 4)
 
 
-def test_control_by_the_name_of_the_host_they_do_not_meet(cluster):
+def test_control_ranks_do_not_meet_by_the_name_of_the_host(cluster):
     done = cluster.run(["srun", *TWO.split(), "python3", "meet.py"], env={"SLURM_BOOTSTRAP_ADDR": "%h"}, timeout=90)
     assert done.returncode != 0 and "Name or service not known" in done.stderr and "met" not in done.stdout
 
 
-def test_a_batch_script_and_the_explanation(cluster):
+def test_a_batch_script_and_explain_use_the_address(cluster):
     script = f"#!/bin/bash\n#SBATCH {TWO}\nsrun python3 meet.py\nsrun --bootstrap=explain true\ntouch done\n"
     cluster.write_home("job.sbatch", script)
     submitted = cluster.run(["sbatch", "--wait", "--output=job.out", "job.sbatch"], timeout=180)
@@ -80,21 +80,21 @@ def test_a_batch_script_and_the_explanation(cluster):
     assert f"MASTER_ADDR               {FIRST}            NodeAddr of node001, a name that" in text, text
 
 
-def test_the_template_of_the_option_has_the_address_too(cluster):
+def test_the_address_option_can_contain_the_address(cluster):
     for option in ("--bootstrap-addr=%a", "--bootstrap=on --bootstrap-addr=%a"):
         assert {task["MASTER_ADDR"] for task in variables(srun(cluster, f"{TWO} {option}"))} == {FIRST}
     wrong = srun(cluster, f"{TWO} --bootstrap-addr=%a-x")
     assert len(told(wrong)) == 1 and f"{FIRST}-x does not resolve where srun runs" in told(wrong)[0], wrong.stderr
 
 
-def test_the_users_number_gets_the_interface_of_its_route(cluster):
+def test_a_numeric_master_addr_gets_the_interface_of_its_route(cluster):
     done = train(cluster, TWO, env={"MASTER_ADDR": FIRST, "MASTER_PORT": "29511"})
     sums(done, 4)
     assert told(done) == [], done.stderr
 
 
-def test_the_users_name_stays_with_one_line_and_is_replaced_where_the_step_asks(cluster):
-    """torchrun does not read it: its own variable has the address."""
+def test_a_name_that_does_not_resolve_stays_with_one_line_unless_the_step_asks(cluster):
+    """torchrun does not use it: PET_MASTER_ADDR has the address."""
     for shape in (TWO, ONE):
         stays = srun(cluster, shape, env={"MASTER_ADDR": "node001"})
         assert {task["MASTER_ADDR"] for task in variables(stays)} == {"node001"}
@@ -106,14 +106,14 @@ def test_the_users_name_stays_with_one_line_and_is_replaced_where_the_step_asks(
     assert row.stdout.splitlines() == [f"{FIRST} node001"] * 2 and told(row) == [], row
 
 
-def test_the_address_costs_one_call_and_a_world_that_is_left_alone_none(cluster):
+def test_the_address_costs_one_call_and_a_step_left_alone_costs_none(cluster):
     for words, count, names in ((["python3", "-c", "1"], 2, {RECORD, OF_NODE}), (["bash", "-c", "true"], 0, set())):
         with cluster.other_plugstack():
             without, _ = calls_of(cluster, *TWO.split(), *words)
         assert calls_of(cluster, *TWO.split(), *words) == (without + count, names)
 
 
-def test_without_an_address_a_step_is_not_set_up_or_refused(cluster):
+def test_a_step_without_an_address_is_left_alone_or_refused(cluster):
     """PrivateData=nodes: slurmctld shows no user the address of a node."""
     reason = "where srun runs, the name node001 does not resolve, and Slurm has no other address of that node"
     conf = cluster.state / "etc" / "slurm.conf"
@@ -139,13 +139,13 @@ def test_without_an_address_a_step_is_not_set_up_or_refused(cluster):
 
 
 def test_slurm_rendezvous_meets_over_pmix_with_and_without_the_plugin(cluster):
-    """Slurm's own PMI-1 connects to the names of hosts. Gloo needs the interface where nothing sets it."""
+    """Over PMIx, since Slurm's own PMI-1 connects by host names. Without the plugin the user has to set Gloo's interface."""
     sums(train(cluster, f"{TWO} --mpi=pmix", "slurm://"), 4)
     with cluster.other_plugstack():
         sums(train(cluster, f"{TWO} --mpi=pmix", "slurm://", env={"GLOO_SOCKET_IFNAME": "eth0"}), 4, None)
 
 
-def test_the_preloaded_library_takes_a_number(cluster):
+def test_the_preloaded_library_accepts_a_numeric_address(cluster):
     with cluster.other_plugstack():
         for name in ("SLURM_BOOTSTRAP_ADDR", "MASTER_ADDR"):
             tasks = variables(srun(cluster, f"{TWO} {preloading()}", env={name: FIRST}))

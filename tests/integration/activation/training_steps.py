@@ -24,7 +24,7 @@ ONE_EACH = "-N2 --ntasks-per-node=1 --gres=gpu:2"
 
 
 def training_cluster(cluster_factory, name, *options):
-    """Only the steps themselves ask. Without a plugin in plugstack.conf, too, the nodes see the library."""
+    """Only the steps themselves ask. The nodes see the library also without the plugin in plugstack.conf."""
     cluster = cluster_factory(name, asks=False).up("--cpus", "8", "--gpus", "4", "--plugin", built(PLUGIN), *options)
     cluster.write_home("train.py", TRAIN.replace("PACKAGE", f"{INSIDE}/libbootstrap/python").replace("LIBRARY", inside(LIBRARY)))
     return cluster

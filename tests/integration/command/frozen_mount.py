@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A FUSE file system on which everything waits for ever: frozen_mount.py FOLDER [later], as root.
+"""A FUSE file system on which every access waits for ever: frozen_mount.py FOLDER [later], as root.
 
-With `later` its root folder can be entered until SIGUSR1. Prints `ready` when it is mounted. Its end releases all that
-wait for it.
+With `later` its root folder can be entered until SIGUSR1. Prints `ready` when it is mounted. When it ends, all waiting
+accesses fail.
 """
 
 # SPDX-License-Identifier: Apache-2.0

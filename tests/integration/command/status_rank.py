@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A rank that needs no package: status_rank.py FOLDER [undumpable | LIBNCCL]; ends with 7 when FOLDER/end exists.
 
-With a library it maps that, and rank 0 answers as NCCL's RAS does.
+With LIBNCCL it maps this library, and rank 0 answers like NCCL's RAS.
 """
 
 # SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-"""Steps for the tests of `slurm-bootstrap status`: how one is started, controlled, and looked at."""
+"""Steps for the tests of `slurm-bootstrap status`: starts and controls one, and runs `status`."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,19 +19,19 @@ RANK = r"rank {0} \({1}, local rank {2}, pid \d+\)"
 
 
 def rank(number, node, local_rank):
-    """How a rank is named in the first line."""
+    """The name of a rank in the first line."""
     return RANK.format(number, node, local_rank)
 
 
 def status(cluster, *arguments, **more):
-    """One look; the result has the first line, too."""
+    """Runs `status` once; the result has the first line, too."""
     done = cluster.run([COMMAND, "status", *arguments], **more)
     done.first = done.stdout.split("\n", 1)[0]
     return done
 
 
 def look(cluster, *arguments, **more):
-    """One look that shows something."""
+    """Runs `status` once; it must succeed."""
     done = status(cluster, *arguments, **more)
     assert done.returncode == 0, done
     assert not re.search(r"\bhang", done.stdout), "it cannot know that"
@@ -49,7 +49,7 @@ class Step:
         self.cluster, self.folder, self.process, self.id = cluster, cluster.home / name, None, None
 
     def order(self, rank, what):
-        """Sets what a rank does; None lets it go on."""
+        """Sets what a rank does; None lets it continue."""
         path = self.folder / str(rank)
         if what is None:
             path.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ class Step:
         return look(self.cluster, self.id, *options)
 
     def type_in(self, text):
-        """Its standard input."""
+        """Writes into the step's standard input."""
         self.process.stdin.write(text)
         self.process.stdin.flush()
 
@@ -78,7 +78,7 @@ class Step:
 
 @contextmanager
 def running(cluster, name, *srun, env=None, orders=None, home=None):
-    """A step for the time of the block. Its name is that of its folder."""
+    """A step for the time of the block. Its folder has the same name."""
     step = Step(cluster, name)
     step.folder.mkdir()
     os.chown(step.folder, 10001, 10001)
@@ -108,14 +108,14 @@ def started(step):
 
 
 def give_program(cluster, name):
-    """A program of this folder in alice's home, which all hosts have."""
+    """Copies a program of this folder into alice's home, which all hosts share."""
     shutil.copy(HERE / name, cluster.home / name)
     return f"/home/alice/{name}"
 
 
 @contextmanager
 def frozen_mount(cluster, folder, node="node002", *words):
-    """A file system on which everything waits for ever, for the time of the block; gives its folder in the cluster."""
+    """A file system on which every access waits, for the time of the block; yields its folder in the cluster."""
     inside = f"/home/alice/{folder}"
     (cluster.home / folder).mkdir(exist_ok=True)
     process = cluster.start(["python3", give_program(cluster, "frozen_mount.py"), inside, *words], user="root", node=node)

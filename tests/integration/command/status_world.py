@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A PyTorch world for the tests of `slurm-bootstrap status`: goes through its stages as the test asks, rank by rank.
+"""A PyTorch world for the tests of `slurm-bootstrap status`. The test controls the stage of each rank.
 
-status_world.py FOLDER: the file FOLDER/RANK names what the rank does, until the file is changed or removed.
-Before the world has met, rank 2 may be in `asleep`, `import` or `port`; without a file it goes on. Afterwards each rank
-loops over all_reduce, and does before each round what its file contains. FOLDER/RANK.at names where the rank is.
+status_world.py FOLDER: the file FOLDER/RANK names what the rank does, until the test changes or removes the file.
+Before the ranks meet, rank 2 may stay in `asleep`, `import` or `port`; without a file it continues. Then each rank loops
+over all_reduce, and obeys its file before each round. FOLDER/RANK.at has the rank's current stage.
 """
 
 import os

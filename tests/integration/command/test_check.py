@@ -1,5 +1,5 @@
-"""`slurm-bootstrap check` and `run`: a table that is right about good steps, about each way to break one, and about what is installed
-on the nodes: versions, plugstack.conf, and frameworks."""
+"""`slurm-bootstrap check` and `run`: the table is right about good steps, about each way to break one, and about versions,
+plugstack.conf and frameworks on the nodes."""
 
 import json
 import re
@@ -14,16 +14,16 @@ from port_steps import background
 DRIVER = f"{BUILT_INSIDE}/tests/doubles/cuda"  # a libcuda.so.1 for nodes without a GPU
 OLD_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.18.3/libnccl.so.2"
 WIDTH = 80
-PATIENT = (COMMAND, "check", "--json", "--timeout", "600")  # its step ends well before only where nothing waits
+PATIENT = (COMMAND, "check", "--json", "--timeout", "600")  # its step ends earlier unless something waits
 
-# Listens as any program does, and takes what comes without a word.
+# Listens like any program, accepts connections and sends nothing.
 LISTEN = """import socket, sys, time
 server = socket.create_server(("", int(sys.argv[1])), backlog=64)
 print("ready", flush=True)
 time.sleep(60)
 """
 
-# Connects to rank 0 before this rank does, and sends what no rank would.
+# Connects to rank 0 before this rank does, and sends lines that no rank sends.
 INTRUDE = """import os, socket, sys, time
 words = [b"GET / HTTP/1.0\\r\\n\\r\\n", bytes(range(256)), b"hello 99.0.0 1 1.0.0\\n", b"report\\n"]
 for i in range(20):
@@ -41,7 +41,7 @@ for i in range(20):
 os.execv(sys.argv[1], sys.argv[1:])
 """
 
-# Listens where the check did, as a rendezvous server does, and looks whether anybody else still does.
+# Listens at the port of the check, as a rendezvous server does, and finds out whether another process still listens.
 SERVE = """import os, socket, sys
 port = int(os.environ["MASTER_PORT"])
 listening = [line for table in ("tcp", "tcp6") for line in open(f"/proc/net/{table}")
@@ -55,7 +55,7 @@ raise SystemExit(7)
 
 
 def programs(cluster: Cluster, name: str, *lines: str) -> tuple[str, ...]:
-    """Another program for some of the ranks."""
+    """Runs other programs in some of the ranks."""
     return "--multi-prog", cluster.write_home(name, "\n".join(lines) + "\n")
 
 
@@ -94,7 +94,7 @@ def test_the_table_is_printed_once_with_the_same_results(cluster):
     assert max(map(len, lines)) <= WIDTH
 
 
-def test_a_step_without_pmix_and_gpus_lacks_nothing(cluster):
+def test_a_step_without_pmix_and_gpus_has_no_warning(cluster):
     done = check(cluster, "--mpi=none", *CPU)
     assert done.troubled == [] and done.status == 0, done.stdout
     assert [done.result(name) for name in ("CUDA", "GPUs", "GPU peers")] == ["not there"] * 3
@@ -125,7 +125,7 @@ def test_hidden_peers_are_reported_with_the_hint(constrained):
     assert "all but 1 of the 2 GPUs" in done.text("GPU peers")
     assert done.rows["GPU peers"]["hint"] == "srun --gpu-bind=none"
     assert (done.result("GPUs"), done.status) == ("ok", 0)
-    # Control: without the binding nothing is hidden, and the two GPUs of the node that are not of the step do not count.
+    # Control: without the binding no GPU is hidden, and the two GPUs of the node outside the step do not count.
     assert check(constrained, "--mpi=none", *GPU).result("GPU peers") == "ok"
 
 
@@ -144,7 +144,7 @@ def test_two_ranks_on_one_gpu_are_named(cluster):
     assert done.result("plan") == "warning" and 'BOOTSTRAP_GPU is "1"' in done.text("plan")
 
 
-ENDS = "--bootstrap-grace=1"  # of seconds after the first rank that fails
+ENDS = "--bootstrap-grace=1"  # second after the first rank that fails
 
 
 def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
@@ -156,7 +156,7 @@ def test_a_rank_that_never_comes_is_named_at_the_deadline(cluster):
     assert done.status != 0
 
 
-def test_without_rank_0_every_rank_reports_that_it_cannot_reach_it(cluster):
+def test_each_rank_reports_that_it_cannot_reach_rank_0(cluster):
     options = programs(cluster, "headless", "0 sleep 600", f"1-3 {COMMAND} check --timeout 3")
     done = cluster.run(["srun", "--quiet", *CPU, ENDS, *options], timeout=300)
     said = re.findall(r"^bootstrap: StepId=\d+\.0 task (\d): this rank, on node00\d, cannot reach rank 0 at node001:\d+ "
@@ -183,7 +183,7 @@ def test_a_rank_with_another_plan_is_named(cluster):
 
 def test_an_address_that_is_not_of_rank_0_is_reported(cluster):
     def meet_at(address):
-        """Set in the task: what srun finds wrong in its own environment it replaces."""
+        """Sets MASTER_ADDR in the task, since srun replaces a wrong one in its own environment."""
         return check(cluster, *CPU, program=("env", f"MASTER_ADDR={address}", COMMAND, "check", "--json"))
 
     done = meet_at("localhost")
@@ -219,7 +219,7 @@ def test_a_node_that_is_cut_off_is_named_by_both_sides(cluster, tmp_path):
                  what="node002 said nothing")  # fmt: skip
     finally:
         link("up")
-        stop(process)  # Slurm itself takes minutes to believe that node002 is back
+        stop(process)  # Slurm itself takes minutes to notice that node002 is back
     rows = {row["check"]: row for row in json.loads(table.read_text())["checks"]}
     assert rows["ranks"]["result"] == "FAILED" and rows["ranks"]["ranks"] == [2, 3], rows
 
@@ -233,7 +233,7 @@ def test_a_stranger_that_connects_is_refused(cluster):
 
 def test_run_becomes_the_program_and_leaves_the_port_to_it(cluster):
     program = ("python3", "serve.py", "--timeout", "1", "-x", "a b")
-    # Each rank ends with 7, and no other one is to be ended for it.
+    # Each rank ends with 7, and no other rank is ended because of it.
     step = ["srun", "--kill-on-bad-exit=0", "--mpi=pmix", *CPU, COMMAND, "run", *program]
     done = cluster.run(step)
     assert done.returncode == 7, done.stderr
@@ -254,7 +254,7 @@ def test_run_starts_nothing_in_a_broken_step_without_force(cluster):
         done = cluster.run([*step, "--keep-going", "--", "echo", "started"], env={"MASTER_PORT": port})
         assert (done.returncode, done.stdout) == (0, "started\n" * 4)
         assert "1 FAILED: port." in done.stderr
-    # Control: it is the port that kept it from starting.
+    # Control: without the listener it starts.
     done = cluster.run([*step, "--", "echo", "started"], env={"MASTER_PORT": port})
     assert (done.returncode, done.stdout) == (0, "started\n" * 4)
 
@@ -266,14 +266,14 @@ def test_run_names_what_it_cannot_start(cluster):
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_outside_of_a_step_the_message_has_the_way_in(cluster, command):
+def test_the_message_outside_a_step_names_the_srun_line(cluster, command):
     program = ["--", "true"] if command == "run" else []
     done = cluster.run([COMMAND, command, *program])
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     assert f"srun slurm-bootstrap {command}" in done.stderr
 
 
-def test_no_node_suffered(cluster):
+def test_every_node_can_still_run_jobs(cluster):
     wait_for(lambda: cluster.script("status").returncode == 0)  # the one that was cut off needs a moment
 
 
@@ -285,7 +285,7 @@ ALONE = ["versions", "plugstack.conf", "plugin", "PMIx", "frameworks", "NCCL", "
          "locked memory", "system"]  # fmt: skip
 
 
-def test_a_machine_alone(cluster):
+def test_check_of_one_machine_needs_no_step(cluster):
     done = cluster.run([COMMAND, "check", "--local", "--json"], node="node002")
     table = json.loads(done.stdout)
     assert table["host"] == "node002"
@@ -327,7 +327,7 @@ def test_a_node_without_the_plugin_is_named_and_run_refuses(cluster):
 
 
 def test_the_frameworks_of_the_python_of_the_task_are_named(cluster):
-    """From the names of installed packages; none of these can be imported."""
+    """The versions come from the names of installed packages; none of these can be imported."""
     version = cluster.run(["/usr/bin/python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).stdout.strip()
     packages = cluster.home / f"venv/lib/python{version}/site-packages"
     for name in "torch-9.9.9", "horovod-0.28.1", "nvidia_nccl_cu12-2.21.5", "other-1.0":

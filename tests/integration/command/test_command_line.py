@@ -1,4 +1,4 @@
-"""The command line of `slurm-bootstrap`: its help, its usage errors, and what bash completes. It needs no cluster."""
+"""The command line of `slurm-bootstrap`: help, usage errors, and completion in bash. It needs no cluster."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,7 +19,7 @@ USAGE = 2
 
 
 def call(*words, **more):
-    """Outside of a step."""
+    """Runs the command outside of a step."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     return run_here([built("libbootstrap/slurm-bootstrap"), *words], env=environment, timeout=60, **more)
 
@@ -31,14 +31,14 @@ def test_a_changed_script_is_embedded_again():
 
 
 @pytest.mark.parametrize("subcommand", [[], *([name] for name in SUBCOMMANDS)], ids=lambda words: "".join(words) or "all")
-def test_help_has_its_parts_and_80_columns(subcommand):
+def test_help_has_each_section_in_80_columns(subcommand):
     done = call(*subcommand, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(" ".join(["Usage: slurm-bootstrap", *subcommand]))
     assert max(map(len, done.stdout.splitlines())) <= 80
     for part in "\nOptions:\n", "\nExamples:\n", "\nExit status", "--version":
         assert part in done.stdout, part
-    # What CLI11 would print of its own.
+    # Texts that CLI11 would print by itself.
     assert not re.search(r"REQUIRED|UINT|TEXT|ENUM|:\w+ in |\{|\[\d", done.stdout)
     assert call(*subcommand, "-h").stdout == done.stdout
     assert call(*subcommand, "--version").stdout.startswith("slurm-bootstrap ")
@@ -72,7 +72,7 @@ def test_usage_errors_are_named_and_end_with_2(words, sentence):
 
 
 def test_options_behind_a_program_are_its_own():
-    """Outside of a step `run` reads the line, and then finds no step."""
+    """Outside of a step `run` accepts the line, and then reports that there is no step."""
     for words in ["echo", "--its", "--options"], ["--", "echo"], ["--timeout", "5", "echo", "--timeout"], ["check", "--", "status"]:
         done = call("run", *words)
         assert done.returncode == USAGE and "SLURM_JOB_ID is not set" in done.stderr, (words, done)
@@ -92,10 +92,10 @@ def test_a_line_that_cannot_be_repeated_is_refused(line, named):
 
 
 def local_check(terminal, **variables):
-    """Its output on a terminal, or in a pipe."""
+    """The output of `check --local` on a terminal, or in a pipe."""
     ours, theirs = pty.openpty()
     environment = dict(os.environ, TERM="xterm", SLURM_CONF="/no/such/slurm.conf") | variables
-    # Less than a rank wants in /dev/shm is a warning; the file to load as NCCL is none.
+    # A failure on any machine: /dev/null is no NCCL. Too little room in /dev/shm would be a warning only.
     environment["SLURM_BOOTSTRAP_NCCL"] = "/dev/null"
     environment.pop("NO_COLOR", None) if "NO_COLOR" not in variables else None
     program = subprocess.Popen([built("libbootstrap/slurm-bootstrap"), "check", "--local"], env=environment,
@@ -112,14 +112,14 @@ def local_check(terminal, **variables):
     return text.decode()
 
 
-def test_a_failure_is_red_on_a_terminal_alone():
+def test_a_failure_is_red_only_on_a_terminal():
     assert "NCCL           \x1b[1;31mFAILED\x1b[0m" in local_check(terminal=True)
     for plain in local_check(terminal=False), local_check(True, NO_COLOR="1"), local_check(True, TERM="dumb"):
         assert "NCCL           FAILED" in plain and "\x1b" not in plain
 
 
 def complete(*words):
-    """What bash offers for the last of these words."""
+    """The completions of bash for the last of these words."""
     command = f"{built('libbootstrap/slurm-bootstrap')}"
     script = f"""source {COMPLETION}
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
@@ -130,7 +130,7 @@ def complete(*words):
     return sorted(filter(None, done.stdout.splitlines()))
 
 
-def test_bash_completes_what_the_command_knows():
+def test_bash_completes_subcommands_and_options():
     assert complete("") == sorted([*SUBCOMMANDS, "--help", "--version"])
     assert complete("ch") == ["check"]
     for subcommand in SUBCOMMANDS:
@@ -151,7 +151,7 @@ def test_bash_completes_files_and_programs():
 
 
 def test_bash_finds_the_completion_by_the_name_of_the_command(tmp_path):
-    """As a user's shell does it: the key Tab, twice."""
+    """In an interactive shell, by two presses of Tab."""
     (tmp_path / "slurm-bootstrap").symlink_to(built("libbootstrap/slurm-bootstrap"))
     done = run_here(["bash", "--norc", "--noprofile", "-i"], timeout=60,
                     input=f"source {COMPLETION}\nslurm-bootstrap che\t--lo\t > {tmp_path}/out\nexit\n",

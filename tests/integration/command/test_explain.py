@@ -1,5 +1,5 @@
-"""--bootstrap=explain is right: every variable as the tasks really have it, once, within 80 columns. With it
-SLURM_BOOTSTRAP_DEBUG=1 shows the internal variables, too."""
+"""--bootstrap=explain shows every variable once, as the tasks really have it, within 80 columns. With
+SLURM_BOOTSTRAP_DEBUG=1 it also shows the internal variables."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from harness import Cluster
 from layout_oracle import Report, read_reports
 
 VALUE_COLUMN = 26
-SHORT = 21  # what a column of values has room for
+SHORT = 21  # characters that fit into the column of values
 WIDTH = 80
 
 ACTIVE = {
@@ -49,12 +49,12 @@ INACTIVE = {
 
 @dataclass
 class Explained:
-    """One explained step: what was printed, and what its tasks had."""
+    """One explained step: its lines, and the variables of its tasks."""
 
     stdout: str
     lines: list[str]  # of ours on standard error
     tasks: list[Report]  # in order of rank
-    rows: dict[str, list[str]] = field(default_factory=dict)  # by variable: what stands right of it, line by line
+    rows: dict[str, list[str]] = field(default_factory=dict)  # by variable: the lines to the right of it
     nodes: list[tuple[str, str]] = field(default_factory=list)  # (node rank, host)
     frameworks: dict[str, str] = field(default_factory=dict)  # variables of frameworks, with the value of rank 0
 
@@ -105,7 +105,7 @@ def stage(wide_cluster: Cluster):
 
 
 def shown(values: list[str]) -> str:
-    """How the table shows the values of a variable in all tasks."""
+    """The table's text for the values of a variable in all tasks."""
     if len(set(values)) == 1:
         return values[0]
     listed = " ".join(values)
@@ -116,7 +116,7 @@ def shown(values: list[str]) -> str:
 
 
 def untrue(step: Explained) -> list[str]:
-    """Variables whose value in the table is not that of the tasks, or that the table leaves out."""
+    """Variables with a wrong value in the table, or without a row."""
     found = []
     ours = [item.partition(":")[0] for item in step.tasks[0]["SLURM_BOOTSTRAP_EXPORTS"].split(",")]
     for name in {*ours, "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_EXPORTS"}:
@@ -126,7 +126,7 @@ def untrue(step: Explained) -> list[str]:
             continue
         text = " ".join(step.rows.get(name, ["(not in the table)"])).strip()
         value = "..." if name == "SLURM_BOOTSTRAP_EXPORTS" else shown([task[name] for task in step.tasks])
-        if name == "OMP_NUM_THREADS":  # each task knows its own cores alone
+        if name == "OMP_NUM_THREADS":  # each task knows only its own cores
             value = f"{step.tasks[0][name]} (rank 0)"
         if not f"{text} ".startswith(f"{value} "):
             found.append(f"{name}: the tasks have {value!r}, the table says {text!r}")
@@ -134,12 +134,12 @@ def untrue(step: Explained) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ACTIVE)
-def test_table_is_what_the_tasks_have(stage, name):
+def test_the_table_has_the_values_of_the_tasks(stage, name):
     step = stage.run(ACTIVE[name]).parse()
     assert sum(line.startswith("bootstrap: StepId=") for line in step.lines) == 1
     assert sum(line.startswith("VARIABLE ") for line in step.lines) == 1
     assert step.stdout == ""
-    # But for a word that is longer itself: the path in the settings.
+    # Except for a single long word: the path in the settings.
     assert [line for line in step.lines if len(line) > WIDTH and " " in line.strip()] == []
     assert [line for line in step.lines if line != line.rstrip()] == []
     assert {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= set(step.rows)
@@ -170,7 +170,7 @@ def test_inactive_step_explains_why_in_one_line(stage, name):
     assert len(step.tasks) == 3 and not any("RANK" in task for task in step.tasks)
 
 
-def test_nothing_is_printed_unless_asked_for(stage):
+def test_nothing_is_printed_without_explain(stage):
     step = stage.run("srun -N2 -n3 $PROBE", shows_all=False)
     assert (step.stdout, step.lines) == ("", []) and len(step.tasks) == 3
 
@@ -190,7 +190,7 @@ def test_option_replaces_a_value_of_the_user_and_reports_it(stage):
 
 
 def test_leftovers_of_an_outer_step_are_shown_as_replaced_or_removed(stage):
-    # The outer step has GPUs, the inner one has not: CUDA_DEVICE_ORDER is left over and not set anew.
+    # The outer step has GPUs and the inner one has none: CUDA_DEVICE_ORDER is left over and removed.
     step = stage.run("salloc -Q -N2 -n4 --gres=gpu:2 srun --overlap -N2 -n2 bash -c '[ $RANK = 0 ] || "
                      "srun --overlap --gres=none {explain} -N2 -n3 -m cyclic $PROBE'").parse()
     assert len(step.tasks) == 3 and untrue(step) == []
@@ -217,7 +217,7 @@ def test_the_default_rows_are_those_that_a_user_acts_on(stage):
 
 
 def decisions(stage, script, **settings):
-    """The lines of ours, without the step's number, and without the line for a world that is set up unasked."""
+    """Our lines without the step's number, and without the line about a world that is set up unasked."""
     done = stage.cluster.succeed(["bash", "-c", script], env={"SLURM_BOOTSTRAP": "", **settings})
     return [re.sub(r"StepId=\d+\.\d+", "StepId=ID", line.removeprefix("srun: ")) for line in done.stderr.splitlines()
             if "bootstrap: " in line and "--bootstrap=off for independent runs" not in line]
@@ -245,13 +245,13 @@ def test_each_decision_is_a_line_of_srun_v_and_of_the_debug_variable(stage, worl
                         decisions(stage, f"srun -v {world}")[2])  # fmt: skip
 
 
-def test_the_debug_variable_asks_for_nothing(stage, world):
+def test_the_debug_variable_sets_up_no_step(stage, world):
     shell = world.replace("python3 -c 1", "bash -c 'echo $RANK$SLURM_BOOTSTRAP_STEP'")
     done = stage.cluster.run(["bash", "-c", f"srun {shell}"], env={"SLURM_BOOTSTRAP": "", "SLURM_BOOTSTRAP_DEBUG": "1"})
     assert done.stdout.split() == [] and "NOT SET UP: bash is a shell: " in done.stderr, done
 
 
-def test_what_a_step_that_asks_may_have_missed(stage, world):
+def test_a_step_that_asks_reads_of_uneven_tasks_and_unused_gpus(stage, world):
     spread = decisions(stage, "srun -v --bootstrap=on --bootstrap-gpu-share -N2 -n4 --gres=gpu:2 true")
     assert any("Slurm spreads the 4 tasks unevenly (1 to 3 on a node); use --ntasks-per-node=2" in line for line in spread), spread
     unused = decisions(stage, "srun -v --bootstrap=on -N2 -n2 --gres=gpu:2 true")

@@ -1,4 +1,4 @@
-"""`slurm-bootstrap explain` in a task explains its environment, and refuses what it cannot explain."""
+"""`slurm-bootstrap explain` in a task explains the task's environment, or fails with a sentence."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,7 +14,7 @@ WORLD = "-N2 -w node001,node002 --ntasks-per-node=2 --gres=gpu:2"  # a node may 
 
 @pytest.fixture(scope="module")
 def cluster(wide_cluster: Cluster):
-    """The site chooses no step but worlds."""
+    """The site sets up worlds only."""
     with wide_cluster.other_plugstack(f"optional {wide_cluster.plugin}\n"):
         yield wide_cluster
 
@@ -30,18 +30,18 @@ def test_a_task_shows_its_own_values(cluster):
     assert re.search(r"\nRANK +3 +SLURM_PROCID\n", done.stdout) and re.search(r"\nBOOTSTRAP_GPU +1 ", done.stdout), done.stdout
     assert "SLURM_BOOTSTRAP_EXPORTS" not in done.stdout
     assert "SLURM_BOOTSTRAP_EXPORTS" in explain(cluster, WORLD, "--rank", "3", "--verbose").stdout
-    assert "is reserved" not in done.stdout, "another node does that"
+    assert "is reserved" not in done.stdout, "another node reserves it"
     assert re.search(r"\nPort \d+ of node001 is reserved for rank 0 until the step ends\.\n", explain(cluster, WORLD, "--rank", "0").stdout)
 
 
-def test_a_step_that_is_not_set_up_begins_with_that(cluster):
+def test_the_first_line_of_explain_reports_a_step_that_is_not_set_up(cluster):
     done = explain(cluster, f"{WORLD} --bootstrap=off", "--rank", "1")
     assert re.match(r"bootstrap: StepId=\d+\.0: NOT SET UP: no plugin set up this step ", done.stdout), done
     assert "\nVARIABLE                  VALUE IF SET UP      FROM\n" in done.stdout and "is reserved" not in done.stdout
 
 
 @pytest.mark.parametrize("options, times", [("-v", 1), ("-v --bootstrap=off", 1), ("--bootstrap=explain", 1), ("", 0)])
-def test_a_misspelt_variable_is_named_to_those_who_ask(cluster, options, times):
+def test_a_misspelt_variable_is_named_only_on_request(cluster, options, times):
     done = cluster.run(["srun", *f"{WORLD} {options}".split(), "python3", "-c", "1"], env={"SLURM_BOOTSTRAP": "", "SLURM_BOOTSTRAP_PRT": "4000"})
     said = " ".join(done.stderr.split())
     assert said.count("slurm-bootstrap reads no variable SLURM_BOOTSTRAP_PRT; man spank_bootstrap lists those") == times, done.stderr
@@ -83,6 +83,6 @@ def test_the_debug_variable_shows_what_the_preload_decides(cluster):
     (["--env", "/etc/passwd"], "cannot read an environment from /etc/passwd: it does not hold NAME=VALUE entries"),
     (["--env", "/bin/true"], "cannot read an environment from /bin/true: it does not hold NAME=VALUE entries"),
 ])  # fmt: skip
-def test_what_it_cannot_explain_is_an_error(cluster, arguments, sentence):
+def test_explain_ends_with_an_error_where_it_has_no_plan(cluster, arguments, sentence):
     done = explain(cluster, "-n2", *arguments)
     assert done.returncode == 1 and sentence in done.stderr and done.stdout == "", done

@@ -34,7 +34,7 @@ def site(cluster_factory):
 
 @pytest.fixture(scope="module")
 def world(site):
-    """Four ranks of PyTorch below shells; the tests lead it from one stage to the next, in the order of this file."""
+    """Four ranks of PyTorch below shells; the tests take them from stage to stage, in the order of this file."""
     with frozen_mount(site, "frozen") as folder:
         shell = f"until {DEBIAN_PYTHON} {WORLD} world; do sleep 8; done"
         with running(site, "world", "--bootstrap=on", *FOUR, "bash", "-c", shell, orders={2: "asleep"}) as step:
@@ -56,7 +56,7 @@ def seen(case, done, pattern):
 # -- one world of PyTorch
 
 
-def test_a_rank_that_never_starts_torch(world):
+def test_a_rank_that_never_starts_torch_is_named(world):
     world.wait_until(2, "asleep")
     wait_until_connected(world)
     seen("never starts torch", world.look(),
@@ -64,26 +64,26 @@ def test_a_rank_that_never_starts_torch(world):
 
 
 def wait_until_connected(world):
-    """Three ranks have reached the rendezvous, which takes a moment behind their last sign."""
+    """Waits until three ranks have connected, which is a moment after their last report."""
     wait_for(lambda: phases(world.cluster, world).count("connected") == 3)
 
 
-def test_a_rank_that_was_killed_below_its_shell(world):
-    """The shell holds the task, and starts the program again later."""
+def test_a_rank_that_was_killed_below_its_shell_is_named(world):
+    """The shell keeps the task alive, and starts the program again later."""
     (world.folder / "2.at").unlink()
     world.cluster.run(["kill", "-KILL", str(world.pid_of(2))], node="node002")
     seen("killed below a shell", world.look(), rf"{ODD} runs sleep \(below bash\) without PyTorch, which the other 3 ranks have loaded")
     world.wait_until(2, "asleep")
 
 
-def test_a_rank_in_import_on_a_frozen_mount(site, world):
+def test_a_rank_in_import_on_a_frozen_mount_is_named(site, world):
     world.order(2, "import")
     world.wait_until(2, "import")
     seen("import on a frozen mount", world.look(), rf"{ODD} waits for a file system \(request_wait_answer\)")
     site.run(["pkill", "-f", "frozen_mount.py /home/alice/frozen"], user="root", node="node002")
 
 
-def test_a_rank_at_another_port(world):
+def test_a_rank_at_another_port_is_named(world):
     world.order(2, "port")
     world.wait_until(2, "port")
     seen("another MASTER_PORT", world.look(), rf"{ODD} has no connection to MASTER_PORT \d+ of node001, where the other 3 are connected")
@@ -91,11 +91,11 @@ def test_a_rank_at_another_port(world):
     world.wait_until(2, "round")
 
 
-def test_a_healthy_world(world):
+def test_a_healthy_world_has_no_finding(world):
     seen("healthy", world.look(), "all 4 ranks run alike")
 
 
-def test_a_stopped_rank_and_for_how_long(world):
+def test_a_stopped_rank_is_named_with_its_duration(world):
     pid = world.pid_of(3)
     world.cluster.run(["kill", "-STOP", str(pid)], node="node002")
     stopped = rf"{rank(3, 'node002', 1)} is stopped \(SIGSTOP\)"
@@ -107,7 +107,7 @@ def test_a_stopped_rank_and_for_how_long(world):
     assert re.fullmatch(rf"{stopped}\n{stopped}, for at least \d+ s\n", "".join(reports)), reports
 
 
-def test_a_rank_that_waits_for_input(world):
+def test_a_rank_that_waits_for_input_is_named(world):
     world.order(2, "input")
     world.wait_until(2, "input")
     seen("input", world.look(), rf"{ODD} waits for input \(read of standard input\)")
@@ -121,8 +121,8 @@ def test_a_rank_that_waits_for_input(world):
     (0, "checkpoint", rf"{rank(0, 'node001', 0)} differs: \d+ % CPU.*; the others [\d-]+ %"),
     (2, "slow", rf"{ODD} differs: \d+ % CPU(, waits for a core)?; the others [\d-]+ %"),
 ], ids=["loader", "checkpoint", "slow"])  # fmt: skip
-def test_a_rank_at_other_work(world, number, act, sees):
-    """In a stuck worker of a data loader, in a checkpoint, or slow."""
+def test_a_rank_at_other_work_is_named(world, number, act, sees):
+    """It waits for a stuck worker of its data loader, writes a checkpoint, or is slow."""
     world.order(number, act)
     world.wait_until(number, act)
     seen_in_time(act, world, sees + MAYBE)
@@ -131,7 +131,7 @@ def test_a_rank_at_other_work(world, number, act, sees):
 
 
 def seen_in_time(case, step, pattern, *options, **more):
-    """Looks until the other ranks have come to their collective: on a busy machine they wait for a core before it."""
+    """Repeats the look until the other ranks are in their collective: on a busy machine they first wait for a core."""
     looks = []
 
     def is_seen():
@@ -148,11 +148,11 @@ def py_spy(environments):
     return environments("status")
 
 
-def test_a_rank_in_another_collective(world, py_spy):
+def test_a_rank_in_another_collective_is_named(world, py_spy):
     world.order(2, "barrier")
     world.wait_until(2, "barrier")
     wait_for(lambda: all(one["is_still"] for one in look_json(world.cluster, world.id)["ranks"]))
-    assert look(world.cluster, world.id).first in ("all 4 ranks run alike", "none of the 4 ranks stands out"), "not seen without stacks"
+    assert look(world.cluster, world.id).first in ("all 4 ranks run alike", "none of the 4 ranks stands out"), "control: no stacks"
     line = (world.folder.parent / WORLD).read_text().splitlines()
     barrier, reduce = (next(i for i, text in enumerate(line, 1) if f"dist.{what}(" in text) for what in ("barrier", "all_reduce"))
     seen_in_time("barrier against all_reduce", world,
@@ -179,7 +179,7 @@ def test_workers_of_torchrun(site):
     ("MASTER_PORT=$((29600 + SLURM_PROCID))", r"ranks 1-3 \(.*\) were started with 3 values of MASTER_PORT, such as 29601, and rank 0 with 29600"),
     ("MASTER_ADDR=$(hostname) MASTER_PORT=29600", r"ranks 2-3 \(all of node002\) were started with MASTER_ADDR=node002, and rank 0 with node001"),
 ], ids=["port", "address"])  # fmt: skip
-def test_values_that_each_task_makes_for_itself(site, export, line):
+def test_an_address_or_port_that_a_task_chooses_itself_is_named(site, export, line):
     train = "import torch.distributed as dist; dist.init_process_group(\"gloo\")"
     with running(site, export.partition("=")[0], "--bootstrap=on", *FOUR, "bash", "-c", f"export {export}; exec {DEBIAN_PYTHON} -c '{train}'") as step:
         odd = 3 if "PORT=$" in export else 2
@@ -188,13 +188,13 @@ def test_values_that_each_task_makes_for_itself(site, export, line):
 
 
 @needs_pmix
-def test_an_mpi_program(site):
+def test_a_late_rank_of_mpi_is_named(site):
     with running(site, "mpi", "--mpi=pmix", *FOUR, DEBIAN_PYTHON, "status_mpi.py") as step:
         wait_for(lambda: all(one["framework"] for one in look_json(site, step.id)["ranks"]))
         seen_in_time("MPI", step, rf"{ODD} differs: 0 % CPU, waits in sleep; the others [\d-]+ %{MAYBE}")
 
 
-def test_a_cpp_world_with_one_rank_missing(site):
+def test_a_missing_rank_of_a_cpp_world_is_named(site):
     probe = program("exchange_probe")
     with running(site, "cpp", "--bootstrap=on", *FOUR, probe, "--rounds", "2", "--victim", "2", "--fault", "exit", "--before", "1",
                  "--timeout", "60000", env={"SLURM_BOOTSTRAP_GRACE": "off"}) as step:
@@ -202,7 +202,7 @@ def test_a_cpp_world_with_one_rank_missing(site):
         seen("C++", step.look(), r"rank 2 \(node002, local rank 0\) has ended; 3 ranks are left")
 
 
-def test_a_jax_world(site, environments):
+def test_a_late_process_of_jax_is_named(site, environments):
     python = f"{environments('jax')}/python3"
     with running(site, "jax", *FOUR, "--gres=gpu:2", python, "status_jax.py") as step:
         wait_for(lambda: sorted(phases(site, step))[:1] == ["before_rendezvous"], what=(step.folder / "output").read_text())

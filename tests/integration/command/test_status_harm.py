@@ -1,4 +1,4 @@
-"""`slurm-bootstrap status` where a look could do harm: the answer or one sentence in time, and nothing is left behind."""
+"""`slurm-bootstrap status` where a look could do harm: a table or one sentence in time, and nothing stays behind."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,7 +13,7 @@ from built_files import COMMAND, built
 from harness import needs_device_cgroups, stop, wait_for
 from status_steps import FOUR, frozen_mount, give_program, look, look_json, rank, running, status
 
-LIMIT = 300  # seconds of a look, for what never ends; here Slurm waits longer for a daemon
+LIMIT = 300  # seconds, the bound for a look that hangs; Slurm waits long for a frozen daemon
 ALIKE = "all 4 ranks run alike"
 PYTHON = ("/usr/bin/python3", "-I")
 
@@ -40,12 +40,12 @@ def four_ranks(site, name, *srun, words=(), **more):
 
 
 def wait_for_ranks(site, folder, count, job=""):
-    """Slurm lists a step before its tasks have become the user's program."""
+    """Slurm lists a step before its tasks execute the user's program."""
     wait_for(lambda: len(list((site.home / folder).glob(f"{job}*.started"))) == count, what=f"ranks of {folder} do not start")
 
 
 def end(step):
-    """Lets the ranks end; their step has its own result, and no node is left behind."""
+    """Lets the ranks end. The step has its own exit status, and each node is free again."""
     (step.folder / "end").touch()
     assert step.process.wait(30) == 7, (step.folder / "output").read_text()
     wait_for_idle_nodes(step.cluster)
@@ -70,11 +70,11 @@ def test_without_an_argument_it_takes_the_only_world(site, ranks):
 
 
 @pytest.mark.parametrize("node", ["head", "node002"])
-def test_from_any_host(site, ranks, node):
+def test_a_look_works_from_any_host(site, ranks, node):
     assert look(site, ranks.id, node=node).first == ALIKE
 
 
-def test_one_step_looks_and_is_gone(site, ranks):
+def test_a_look_leaves_no_step(site, ranks):
     before = len(site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split())
     look(site, ranks.id)
     assert len(site.run(["squeue", "-h", "-s", "-o", "%i"]).stdout.split()) == before
@@ -94,7 +94,7 @@ def test_a_process_that_cannot_be_dumped_is_unknown(site):
         end(step)
 
 
-def test_where_proc_is_hidden(site, ranks):
+def test_a_look_works_where_proc_is_hidden(site, ranks):
     site.run(["mount", "-t", "proc", "-o", "hidepid=2", "proc", "/proc"], user="root", node="node002")
     try:
         assert look(site, ranks.id).first == ALIKE
@@ -102,7 +102,7 @@ def test_where_proc_is_hidden(site, ranks):
         site.run(["umount", "/proc"], user="root", node="node002")
 
 
-def test_a_node_without_python(site, ranks):
+def test_a_node_without_python_is_named(site, ranks):
     python = os.path.realpath(PYTHON[0])
     with site.mounted("/dev/null", python, "node002"):
         assert look(site, ranks.id).first == "node002 (ranks 2-3) did not answer"
@@ -111,7 +111,7 @@ def test_a_node_without_python(site, ranks):
         assert done.stderr == "slurm-bootstrap: looked for python3 on node002, which has none; it needs Python 3.6 or newer\n"
 
 
-def test_a_frozen_mount_as_the_folder_of_the_job(site):
+def test_a_look_works_although_the_jobs_folder_is_frozen(site):
     with frozen_mount(site, "jobs-folder", "node002", "later") as folder, \
             running(site, "frozen", "-N1", "-n2", "-w", "node002", "--chdir", folder, *PYTHON, "/home/alice/status_rank.py",
                     "/home/alice/frozen") as step:
@@ -121,7 +121,7 @@ def test_a_frozen_mount_as_the_folder_of_the_job(site):
         end(step)
 
 
-def test_a_frozen_slurmd(site):
+def test_a_node_with_a_frozen_slurmd_is_named(site):
     with four_ranks(site, "slurmd") as step:
         pids = site.run(["sh", "-c", "pgrep -x slurmd"], user="root", node="node002").stdout.split()
         frozen = next(pid for pid in pids if f"node002" in network_of(site, pid))
@@ -137,11 +137,11 @@ def test_a_frozen_slurmd(site):
 
 
 def network_of(site, pid):
-    """The host of a process, since all hosts share their process ids."""
+    """The name of a process's host; all hosts share their process ids."""
     return site.run(["sh", "-c", f"nsenter -t {pid} -u hostname"], user="root", node="node002").stdout
 
 
-def test_a_suspended_job(site):
+def test_a_suspended_job_is_named(site):
     with four_ranks(site, "suspended") as step:
         job = step.id.split(".")[0]
         assert site.run(["scontrol", "suspend", job], user="root").returncode == 0
@@ -153,7 +153,7 @@ def test_a_suspended_job(site):
         end(step)
 
 
-def test_steps_of_batch_scripts_and_of_salloc(site):
+def test_steps_of_batch_scripts_and_of_salloc_are_found(site):
     site.run(["mkdir", "/home/alice/batched"])
     program = [*PYTHON, "/home/alice/status_rank.py", "/home/alice/batched"]
     jobs = []
@@ -176,7 +176,7 @@ def test_steps_of_batch_scripts_and_of_salloc(site):
     wait_for_idle_nodes(site)
 
 
-def test_a_heterogeneous_job_by_any_of_its_ids(site):
+def test_a_heterogeneous_job_is_found_by_any_of_its_ids(site):
     site.run(["mkdir", "/home/alice/het"])
     script = f"srun --het-group=0,1 {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/het"
     leader = site.run(["sbatch", "--parsable", "-o", "/dev/null", "-N1", "-n2", ":", "-N1", "-n2", "--wrap", script]).stdout.strip()
@@ -190,7 +190,7 @@ def test_a_heterogeneous_job_by_any_of_its_ids(site):
     wait_for_idle_nodes(site)
 
 
-def test_a_task_of_an_array_alone(site):
+def test_an_array_task_is_shown_alone(site):
     site.run(["mkdir", "/home/alice/array"])
     script = f"srun {' '.join(PYTHON)} /home/alice/status_rank.py /home/alice/array"
     array = site.run(["sbatch", "--parsable", "-o", "/dev/null", "--array=1-3", "-N1", "-n2", "--wrap", script]).stdout.strip()
@@ -222,7 +222,7 @@ def test_the_ras_of_nccl_is_asked_where_that_is_safe(site, version, says):
 
 
 @needs_device_cgroups
-def test_with_constrained_devices(cluster_factory):
+def test_a_look_works_with_constrained_devices(cluster_factory):
     cluster = cluster_factory("status-devices", asks=False).up("--nodes", "2", "--gpus", "2", "--constrain-devices")
     give_program(cluster, "status_rank.py")
     with four_ranks(cluster, "devices", "--gres=gpu:2") as step:
@@ -230,7 +230,7 @@ def test_with_constrained_devices(cluster_factory):
         end(step)
 
 
-def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
+def test_a_refused_look_is_one_sentence(site, ranks):
     job = ranks.id.split(".")[0]
     alone = site.start(["srun", "-n1", "-J", "alone", *PYTHON, "/home/alice/status_rank.py", "/home/alice/ranks"])
     ended = site.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true"]).stdout.strip()
@@ -258,7 +258,7 @@ def test_what_cannot_be_looked_at_is_one_sentence(site, ranks):
     site.run(["scancel", "-n", "alone", "-s", "KILL"])
 
 
-def test_without_py_spy_the_table_is_there_and_a_line_about_it(site, ranks):
+def test_the_table_without_py_spy_has_a_note_about_it(site, ranks):
     done = site.run(["sh", "-c", "exec $0 status $1 --stacks", COMMAND, ranks.id], timeout=LIMIT)
     assert done.returncode == 0 and "\nRANK  HOST" in done.stdout, done
     assert done.stderr == ("slurm-bootstrap: looked for py-spy in PATH, which has none, so --stacks shows no code; install it with: pip "
@@ -280,7 +280,7 @@ def test_a_job_without_srun_is_named(site):
     ("cp $0 /tmp/slurm-bootstrap && exec /tmp/slurm-bootstrap status $1", "started /tmp/slurm-bootstrap with srun on the nodes of step {0}, "
      "which do not have it; install it there, or start one from a folder that all nodes share"),
 ], ids=["srun", "the command"])  # fmt: skip
-def test_a_program_that_is_missing(site, ranks, script, sentence):
+def test_a_missing_program_is_named(site, ranks, script, sentence):
     done = site.run(["sh", "-c", script, COMMAND, ranks.id])
     assert done.returncode == 1
     assert done.stderr == f"slurm-bootstrap: {sentence.format(ranks.id)}\n", done

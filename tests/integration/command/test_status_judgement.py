@@ -1,4 +1,4 @@
-"""Which ranks `status` names as out of step, and which it does not; no cluster."""
+"""Which ranks `status` names as out of step. It needs no cluster."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,7 +22,7 @@ ODD = "rank 5 (node002, local rank 1, pid 105) "
 
 
 def healthy(changes=None):
-    """Eight ranks of PyTorch on two nodes that wait for each other in a collective, but for changes of some."""
+    """Eight ranks of PyTorch on two nodes that wait for each other in a collective, with changes to some ranks."""
     state = StepState()
     state.nodes = [make_record(NODE, {"node": node}) for node in ("node001", "node002")]
     for i in range(RANKS):
@@ -67,14 +67,14 @@ def maybe(who, what):
     ({"cpu_wait_percent": 99, "is_still": False}, maybe("it", "differs: 0 % CPU, waits for a core; the others 0 %"), None),
     ({"child": "python3 (pid 9) is stopped (SIGSTOP)"}, "has a child process that is held up: python3 (pid 9) is stopped (SIGSTOP)", None),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")  # fmt: skip
-def test_ranks_are_out_of_step(change, one, several):
+def test_ranks_out_of_step_are_named(change, one, several):
     assert first_line(healthy({5: change})) == ODD + one
     if several:
         assert first_line(healthy({4: change, 5: change})) == f"ranks 4-5 (node002) {several}"
 
 
 def test_a_rank_that_sleeps_is_idle_on_a_busy_node():
-    """It waits for a core when it wakes up; one that never sleeps would run."""
+    """It waits for a core when it wakes up; a rank that never sleeps would run."""
     assert first_line(healthy({5: {"cpu_wait_percent": 60}})) == f"all {RANKS} ranks run alike"
 
 
@@ -87,7 +87,7 @@ STACK = ["all_reduce (torch/x.py:7)", "* main (train.py:20)"]
     ({5: {"state": "D", "is_still": False}}, "none of the 8 ranks stands out"),  # a moment in a disk wait
     ({number: {"links": []} for number in range(4, 8)},
      "ranks 4-7 (all of node002) have no connection to MASTER_PORT 29500 of node001, where the other 4 are connected"),
-    # A rank that talks to others is not before the rendezvous.
+    # A rank with connections to others has passed the rendezvous.
     ({5: {"links": ["50000:60000"]}, 6: {"links": ["40006:29500", "60000:50000"]}}, "none of the 8 ranks stands out"),
     # A port of MPI is no rendezvous.
     ({number: {"framework": "MPI", "meetings": [], "links": ["40000:1024"] if number != 5 else [], "listens": [1024]}
@@ -96,7 +96,7 @@ STACK = ["all_reduce (torch/x.py:7)", "* main (train.py:20)"]
      "loaded; it waits in futex"),
     ({2: {**NO_FRAMEWORK, "cpu_percent": 90, "waits_in": ""}}, "rank 2 (node001, local rank 2, pid 102) runs sleep (below bash) without "
      "PyTorch, which the other 7 ranks have loaded; it may still be starting"),
-    # A program may know better than its environment.
+    # A program may set other values than its environment has.
     ({5: {"meetings": ["MASTER_PORT 29511"]}}, "all 8 ranks run alike"),
     ({2: {**NO_FRAMEWORK, "is_launcher": True}}, "rank 2 (node001, local rank 2, pid 102) runs only bash, sleep; no program runs below"),
     ({number: {"stack": STACK} for number in range(8)}, "all 8 ranks run alike"),
@@ -107,7 +107,7 @@ def test_the_first_line_compares_the_ranks(changes, line):
     assert first_line(healthy(changes)) == line
 
 
-def test_an_ended_rank():
+def test_ended_ranks_are_named():
     state = healthy()
     del state.ranks[3]
     assert first_line(state) == "rank 3 (node001, local rank 3) has ended; 7 ranks are left"
@@ -116,14 +116,14 @@ def test_an_ended_rank():
 
 
 @pytest.mark.parametrize("size, ranks, line", [(12, 12, "ranks 8-11 have ended; 8 ranks are left"), (1 << 20, 8, "all 8 ranks run alike")])
-def test_ranks_that_only_a_launcher_counts(size, ranks, line):
+def test_a_launchers_number_of_ranks_counts_if_it_is_plausible(size, ranks, line):
     judgement = judge(healthy({5: {"world_size": size}}))
     assert (len(judgement.ranks), judgement.findings[0].sentence) == (ranks, line)
     assert judgement.also == ([] if ranks > RANKS else [f"a launcher counts {size} ranks, of which 8 run; the others are left out here"])
 
 
 class Counted(list):
-    """Counts how often it is gone through."""
+    """Counts the iterations over it."""
 
     times = 0
 
@@ -155,12 +155,12 @@ def test_whole_records_are_not_compared():
     assert first_line(state) == ODD + maybe("it", "differs: waits in poll, the others in futex")
 
 
-def test_numbers_of_several_worlds():
+def test_ranks_of_several_worlds_have_numbers_of_their_own():
     judgement = judge(healthy({number: {"rank": number - 4} for number in range(4, 8)}))
     assert [rank.rank for rank in judgement.ranks] == list(range(RANKS)) and judgement.also
 
 
-def test_notes_on_gpus_cores_and_libraries():
+def test_shared_gpus_shared_cores_and_other_libraries_are_noted():
     changes = {number: {"nccl_build": "aa"} for number in range(RANKS)}
     changes[0]["gpu_ids"] = changes[1]["gpu_ids"] = changes[4]["gpu_ids"] = ["GPU-1"]
     changes[2]["cores"] = changes[3]["cores"] = "7"
@@ -177,15 +177,15 @@ def test_notes_on_gpus_cores_and_libraries():
     ([100, 0, 98, 99], ".x.."),
     ([8, 14, 0, 9], "..x."),  # a machine with much other work
     ([2, 25, 30, 28], "x..."),  # many ranks on few cores
-    ([42, 20, 0, 30], "..x."),  # the widest gap is between others
+    ([42, 20, 0, 30], "..x."),  # the widest gap is between other ranks
     ([100, 0], ".x"),  # not rank 0 of two
-    ([(3, 60), (7, 92), (6, 93), (6, 91)], ""),  # a node with ten times more work than cores
+    ([(3, 60), (7, 92), (6, 93), (6, 91)], ""),  # ten times more threads than cores on the node
     ([(3, 10), (7, 92), (6, 93), (6, 91)], ""),
     ([(1, 70), (7, 92), (6, 93), (6, 91)], ""),
-    ([(7, 92), (1, 40), (6, 93), (6, 91)], ".x.."),  # it sleeps, and waits for a core when it wakes up
+    ([(7, 92), (1, 40), (6, 93), (6, 91)], ".x.."),  # this rank sleeps, and waits for a core when it wakes up
 ])  # fmt: skip
-def test_ranks_far_apart_in_their_use_of_cpu(cpu, apart):
-    """`cpu`: what each rank used, or that and for how long it waited for a core."""
+def test_a_rank_far_from_the_others_in_its_use_of_cpu_is_marked(cpu, apart):
+    """`cpu`: each rank's use of CPU in percent, or this and its waits for a core."""
     used_and_waited = [one if isinstance(one, tuple) else (one, 0) for one in cpu]
     ranks = [make_rank(cpu_percent=used, cpu_wait_percent=waited) for used, waited in used_and_waited]
     found = list(map(id, far_apart(ranks)))
@@ -220,11 +220,11 @@ RUNS, ENDED, SILENT = SimpleNamespace(name="12.0", tasks=RANKS), NotRunning("it 
     ([ENDED], "", 1),
     ([RUNS, ENDED], "+", 0),
     ([RUNS, SILENT], "+", 1),
-    ([RUNS, RUNS, ENDED], "+-", 0),  # it ended during a look, which then failed
+    ([RUNS, RUNS, ENDED], "+-", 0),  # the step ended during a look, which then failed
     ([RUNS, RUNS, RUNS], "+-", 1),
 ])  # fmt: skip
 def test_a_watch_succeeds_when_the_step_ends(monkeypatch, answers, looks, exit_status):
-    """`answers`: of Slurm; `looks`: "-" is one that fails."""
+    """`answers` come from Slurm. In `looks`, "-" is a look that fails."""
     answers, looks = iter(answers), iter(looks)
 
     def find_step(*_):

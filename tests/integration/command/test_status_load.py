@@ -1,4 +1,4 @@
-"""`slurm-bootstrap status` at many looks and many nodes: no false alarm, an answer in time, and no cost for the program."""
+"""`slurm-bootstrap status` with many looks and many nodes: no false alarm, an answer in time, and no cost for the program."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,7 +12,7 @@ from harness import wait_for
 from status_steps import DEBIAN_PYTHON, FOUR, give_program, look, running
 
 WORLD = "status_world.py"
-# What is true of a rank that is at work, too.
+# Findings that are also true of a working rank.
 HARMLESS = re.compile(r"all \d+ ranks run alike|none of the \d+ ranks stands out|ranks? .* differs?: .*; (it|they) may be slow, in a "
                       r"checkpoint, or stuck")
 LOOKS = 100
@@ -26,8 +26,8 @@ def site(cluster_factory):
 
 
 @pytest.mark.full
-def test_no_false_alarm_at_healthy_worlds_under_load(site, figure):
-    """Worlds that compute, evaluate, save checkpoints and have a slow rank, beside two busy loops."""
+def test_healthy_worlds_under_load_raise_no_false_alarm(site, figure):
+    """Worlds that compute, evaluate, save checkpoints or have a slow rank, beside two busy loops."""
     lines = Counter()
     with running(site, "load", "-n2", "sh", "-c", "while :; do :; done"), \
             running(site, "healthy", "--bootstrap=on", *FOUR, DEBIAN_PYTHON, WORLD, "healthy") as step:
@@ -45,7 +45,7 @@ def test_no_false_alarm_at_healthy_worlds_under_load(site, figure):
 
 
 @pytest.mark.full
-def test_sixty_four_nodes(cluster_factory, figure):
+def test_sixty_four_nodes_are_shown_in_time(cluster_factory, figure):
     cluster = cluster_factory("status-wide", asks=False).up("--nodes", "64", "--cpus", "4", "--gpus", "0")
     give_program(cluster, "status_rank.py")
     with running(cluster, "wide", "-N64", "--ntasks-per-node=4", "/usr/bin/python3", "-I", "-S", "/home/alice/status_rank.py",

@@ -1,4 +1,4 @@
-"""What `status` reads from texts of /proc, of other tools, of Slurm's commands and of its looking step; no cluster."""
+"""`status` reads texts of /proc, of other tools, of Slurm's commands and of its own step. It needs no cluster."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,7 +33,7 @@ from step_choice import ChosenStep, Refusal, choose_step, find_step, parse_jobs,
 # -- /proc
 
 
-def test_stat_of_a_name_with_parentheses():
+def test_the_stat_of_a_name_with_parentheses_is_read():
     stat = parse_stat("12 (a) T (b) S 7 12 12 0 -1 4194304 1 2 3 4 150 50 0 0 20 0 1")
     assert (stat.name, stat.state, stat.parent, stat.ticks) == ("a) T (b", "S", 7, 200)
     assert [parse_stat(text).state for text in ("", "12", "12 (a", "12 (a) S 1", ")(")] == ["X"] * 5
@@ -44,13 +44,13 @@ def test_the_first_variable_of_a_name_counts():
     assert [variables.get(name) for name in ("A", "AB", "EMPTY", "B")] == ["1", "2", "", None]
 
 
-def test_the_release_in_a_path():
+def test_the_release_of_nccl_is_read_from_its_path():
     paths = {"/opt/nccl-2.26.5/lib/libnccl.so.2": "2.26.5", "/usr/lib/libnccl.so.2.24.3": "2.24.3", "/usr/lib/libnccl.so.2": "",
              "/opt/cuda-12.8/nccl-2.2.9/libnccl.so.2.24.3": "2.24.3"}
     assert {path: version_in(path) for path in paths} == paths
 
 
-def test_libraries():
+def test_framework_and_nccl_are_found_in_the_maps():
     maps = ("7f00-7f01 r--p 00000000 fe:00 42 /opt/nccl-2.26.5/lib/libnccl.so.2\n"
             "7f01-7f02 r-xp 00000000 fe:00 42 /opt/nccl-2.26.5/lib/libnccl.so.2\n"
             "7f02-7f03 r-xp 00000000 fe:00 43 /usr/lib/libmpi.so.40\n"
@@ -61,7 +61,7 @@ def test_libraries():
     assert framework_in(["x /usr/lib/libc.so.6", ""]) == "" and nccl_in(["x /usr/lib/libc.so.6", ""]) is None
 
 
-def test_tcp_sockets():
+def test_tcp_sockets_are_read_by_inode():
     text = ("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
             "   0: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000 10001        0 11 1 0\n"
             "   1: 0101140A:733C 0201140A:9C40 01 00000000:00000000 00:00000000 00000000 10001        0 12 1 0\n"
@@ -69,16 +69,16 @@ def test_tcp_sockets():
     assert parse_tcp(text.split("\n"), {"11", "12", "13"}) == {"11": ("0A", 29500, 0), "12": ("01", 29500, 40000)}
 
 
-def test_a_call_that_cannot_be_read_is_none(monkeypatch):
-    """Yama lets nobody but a tracer read the system call of a process."""
+def test_a_system_call_that_cannot_be_read_is_none(monkeypatch):
+    """Yama lets only a tracer read the system call of a process."""
     calls = {1: "", 2: "running", 3: "0 0x0 0x7f00 0x1 0x0 0x0 0x0 0x7f00 0x7f00"}
     monkeypatch.setattr(read_task, "read_proc", lambda pid, name: calls[pid])
     monkeypatch.setattr(read_task, "READS", (0,))
     assert [read_task.describe_call(pid) for pid in calls] == ["", "", "read of standard input"]
 
 
-def test_the_shells_of_users_add_nothing_to_an_answer(tmp_path, monkeypatch):
-    """Of a folder that is gone a shell says so."""
+def test_an_error_of_the_shell_itself_is_no_part_of_an_answer(tmp_path, monkeypatch):
+    """A shell in a deleted folder prints an error."""
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -86,7 +86,7 @@ def test_the_shells_of_users_add_nothing_to_an_answer(tmp_path, monkeypatch):
     assert output_of(["echo", "node001"], 60, joins_errors=True) == ("node001\n", 0)
 
 
-def test_waits():
+def test_functions_of_the_kernel_get_readable_names():
     waits = {"futex_do_wait": "futex", "__futex_wait": "futex", "request_wait_answer": "file system (request_wait_answer)",
              "hrtimer_nanosleep": "sleep", "something_new": "something_new", "0": ""}
     assert {wchan: describe_wchan(wchan) for wchan in waits} == waits
@@ -103,13 +103,13 @@ def process(pid, parent, words, framework="", rank=""):
     return SimpleNamespace(pid=pid, parent=parent, name=words[0], words=words, framework=framework, rank=rank)
 
 
-def test_the_program_below_shells():
+def test_the_program_below_shells_is_the_rank():
     rank, = find_ranks([process(1, 0, "bash"), process(2, 1, "numactl"), process(3, 2, "python3", "PyTorch"),
                         process(4, 3, "python3", "PyTorch")], LAUNCHERS)
     assert (rank.main.pid, len(rank.members), chain_to(rank.main), rank.is_launcher) == (3, 4, "bash, numactl, python3", False)
 
 
-def test_a_task_that_runs_only_a_shell():
+def test_a_task_that_runs_only_a_shell_is_a_launcher():
     assert find_ranks([process(1, 0, "bash-5.2")], LAUNCHERS)[0].is_launcher
     asleep, = find_ranks([process(1, 0, "bash"), process(2, 1, "sleep")], LAUNCHERS)
     assert (asleep.main.pid, asleep.is_launcher) == (2, False) and not find_ranks([], LAUNCHERS)
@@ -133,7 +133,7 @@ def test_a_name_like_that_of_a_launcher_is_no_launcher(words):
 # -- other tools
 
 
-def test_frames_of_the_main_thread():
+def test_only_frames_of_the_main_thread_are_shown():
     stack = parse_stack("Process 12: python3 train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n"
                         'Thread 13 (idle): "worker"\n    wait (/usr/lib/python3.11/threading.py:1)\nThread 12 (active): "MainThread"\n'
                         "    all_reduce (/usr/lib/python3/dist-packages/torch/x.py:7)\n    main (/home/a/train.py:9)\n"
@@ -146,7 +146,7 @@ def test_frames_of_the_main_thread():
 
 
 def test_a_few_stacks_are_read_at_once_and_each_missing_one_has_a_reason(monkeypatch, tmp_path):
-    """One after the other they would not all be read before the look ends."""
+    """One after the other they would take longer than the look."""
     py_spy = tmp_path / "py-spy"
     py_spy.write_text("#!/bin/sh\nprintf '\\nThread %s (active): \"MainThread\"\\n    main (/home/a/train.py:9)\\n' $5\n")
     py_spy.chmod(0o755)
@@ -173,7 +173,7 @@ def test_the_ras_gets_the_time_that_the_look_leaves(monkeypatch):
 
 @pytest.fixture
 def crowded(monkeypatch):
-    """A node with 128 tasks, all of them one process; and an event that the end of the test sets."""
+    """A node with 128 tasks, which are all this process; and an event that the end of the test sets."""
     released = threading.Event()
     with subprocess.Popen(["sleep", "600"]) as program:
         tasks = [task_at("node001", program.pid, rank, rank) for rank in range(128)]
@@ -200,7 +200,7 @@ def test_one_process_looks_at_all_tasks_of_a_node(crowded, capfd, monkeypatch):
     assert children == ["nvidia-smi"] * 2 and threading.active_count() == threads
 
 
-def test_a_task_that_cannot_be_read_costs_no_other_one(crowded, capfd, monkeypatch):
+def test_a_task_that_cannot_be_read_delays_no_other(crowded, capfd, monkeypatch):
     """Rank 40 waits for its memory, and is shown with its program; rank 41 meets a defect."""
     look, troubles = node_look.look_at_all_processes, {40: lambda *_: crowded.wait(60), 41: lambda *_: 1 / 0}
     monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: troubles.get(task.rank, look)(task, names))
@@ -221,13 +221,13 @@ def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, ca
     assert [rank.unread for rank in ranks_of_look(capfd)] == [""] * 20 + [node_look.NO_ANSWER] * 108
 
 
-def test_lines_of_proc_are_read_one_after_the_other():
+def test_a_file_of_proc_is_read_line_by_line():
     with open("/proc/self/maps", encoding="utf-8") as file:
         read, shown = ([line.split()[0] for line in lines if "libc.so" in line] for lines in (read_lines("self", "maps"), file))
     assert read == shown and read
 
 
-def test_processes_of_nvidia_smi():
+def test_processes_of_nvidia_smi_are_read():
     ranks = [make_rank(pid=pid) for pid in (12, 4711, 13)]
     add_gpus(ranks, "GPU-1, 0, 87\nGPU-2, 1, [N/A]\n", "4711, GPU-2\n12, GPU-1\n4711, GPU-1\n13, GPU-9\n14, GPU-1\n")
     add_gpus(ranks, "NVIDIA-SMI has failed, a, b\n", "No devices were found\n")
@@ -266,14 +266,14 @@ def test_whole_lines_of_the_ras_count_before_it_ends(monkeypatch, family, addres
 # -- the step
 
 
-def test_arguments():
+def test_an_argument_is_a_job_or_a_step():
     assert [parse_step_argument(text) for text in ("12.3", "12_3.batch", "")] == [("12", "3"), ("12_3", "batch"), ("", "")]
     for text in ("x", ".0", "12.", "12.x", "12 3", "-1", "12.3.4", "12;id"):
         with pytest.raises(Refusal, match=re.escape(f'"{text}" is no JOBID')):
             parse_step_argument(text)
 
 
-def test_jobs():
+def test_jobs_are_read_from_scontrol():
     job, = jobs = parse_jobs("JobId=3 HetJobId=2 HetJobOffset=1 JobName=a b UserId=alice(10001) JobState=RUNNING JOB_GRES=gpu:4   "
                              "Nodes=node001 GRES=gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:1) "
                              "Nodes=node002 GRES=gpu:2(IDX:0-1)\nslurm_load_jobs error\n")
@@ -284,12 +284,12 @@ def test_jobs():
 
 
 def steps_by_scontrol(*steps):
-    """Each as its number, tasks, nodes and name."""
+    """scontrol's lines for steps, each given as its number, tasks, nodes and name."""
     return "".join(f"StepId={number} UserId=10001 State=RUNNING NodeList={nodes} Nodes=1 CPUs=1 Tasks={tasks} Name={name} Network=(null)\n"
                    for number, tasks, nodes, name in steps)
 
 
-def test_the_only_world():
+def test_the_only_world_is_chosen():
     steps = parse_steps(steps_by_scontrol(("12.extern", 1, "n1", "extern"), ("12.batch", 1, "n1", "batch"), ("12.0", 4, "n[1-2]", "a b"),
                                           ("12.1", 2, "n[1-2]", "slurm-bootstrap-status")) + "broken\n")
     assert [one.name for one in steps] == ["batch", "a b"] and choose_step(steps, "12", "").step == "0"
@@ -306,13 +306,13 @@ def test_components_are_one_step():
     assert (step.name, step.tasks, step.parts[1].job, step.parts[1].first_rank) == ("2.0", 3, "3", 2)
 
 
-# Of each task of an array its name, job and state, and the lines of its steps. The last task has the id of the array.
+# For each task of an array: its name, job and state, and its steps. The last task has the id of the array.
 ARRAY = [("36_2", "38", "PENDING", ()), ("36_3", "36", "RUNNING", (("36_3.0", 4, "n[3-4]", "a"),)),
          ("36_1", "37", "RUNNING", (("36_1.0", 2, "n1", "a"), ("36_1.1", 2, "n1", "a")))]  # fmt: skip
 
 
 def answer_of_slurm(*words, gone):
-    """Where job 36 is asked for, scontrol has all tasks."""
+    """For job 36 scontrol shows all tasks of the array."""
     found = [task for task in ARRAY if words[-1] in ("36", *task[:2])]
     if "step" in words:
         return "".join(steps_by_scontrol(*steps) for *_, steps in found)
@@ -336,7 +336,7 @@ def test_a_task_of_an_array(monkeypatch, job, step, found):
         assert str(refusal) == found
 
 
-# -- lines of the looking step
+# -- lines of status's own step
 
 
 def full(pid=4711, **more):
@@ -358,7 +358,7 @@ def test_records_arrive_unchanged_in_any_order():
     mixed = [line for pair in zip(ones, others) for line in pair]
     state = state_of(mixed + record_lines("node", node, 77).splitlines())
     assert state.ranks == [full(), full(12)] and state.nodes == [node]
-    assert not state_of(ones[:-1]).ranks, "a rank counts when it is whole"
+    assert not state_of(ones[:-1]).ranks, "a rank counts once it is complete"
 
 
 def test_lines_of_other_processes_are_no_records():
@@ -370,7 +370,7 @@ def test_lines_of_other_processes_are_no_records():
     assert (rank.program, rank.rank, rank.listens, rank.is_still) == (r'"\x1b[2J\x07"', 0, [1, 0], False)
 
 
-def test_a_number_of_others_has_few_digits_and_no_sign():
+def test_a_number_from_a_task_has_few_digits_and_no_sign():
     for text, value in (("-5", 0), ("1" * 5000, 0), ("1e400", 0), ("true", 0), ("4711", 4711)):
         rank, = state_of(record_text(f'{{"rank": 3, "task": {text}, "pid": {text}}}')).ranks
         assert (rank.rank, rank.task, rank.pid) == (3, value, value), text[:8]
@@ -381,7 +381,7 @@ def record_text(text):
     return [f"status rank n 1 {'+' if chunk != chunks[-1] else '.'} {chunk}" for chunk in chunks]
 
 
-def test_a_text_of_others_is_short():
+def test_a_text_from_a_task_is_cut():
     tasks = ",".join(map(str, range(1000)))
     rank = make_rank(program="a" * 5000, stack=["b" * 5000], node_tasks=tasks)
     assert (rank.program, rank.stack, rank.node_tasks) == ("a" * 800, ["b" * 800], tasks)
@@ -393,7 +393,7 @@ def test_text_that_is_not_ascii_is_escaped(text):
     assert (rank.program, rank.stack) == (quoted(text), ["a", quoted(text)]) and quoted(text) != text
 
 
-def test_list_of_tasks():
+def test_the_list_of_tasks_is_read():
     lines = "PID   JOBID  STEPID  LOCALID  GLOBALID", "314  12  0  0  2", "316  12  0  1  3", "319  12  0  -  -", "320  13  0  0  0", "x  12  0  0  0"
     tasks = parse_task_list("\n".join(lines) + "\n", "12", "0", 8, "node001")
     assert [(task.pid, task.rank, task.task, task.local_rank) for task in tasks] == [(314, 10, 10, 0), (316, 11, 11, 1)]

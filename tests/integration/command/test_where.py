@@ -15,7 +15,7 @@ from built_files import COMMAND
 from harness import INSIDE, stop, wait_for
 
 NUMBERS = itertools.count()
-# Each task prints in a line what the others are to find.
+# Each task prints in a line the values that others must find.
 SHOW = """
 import os, time
 own = os.environ
@@ -50,14 +50,14 @@ class Step:
         self.path = path
 
     def lines(self):
-        """By rank: the number of the step, the place of its rendezvous, the host, and the ports of the task."""
+        """By rank: the number of the step, the address of its rendezvous, the host, and the ports of the task."""
         found = (line.split() for line in self.path.read_text().splitlines() if re.match(r"\d+ \d+ \S+ \S+ \S+$", line))
         return {int(rank): (step, place, host, ports.split(",")) for step, rank, place, host, ports in found}
 
 
 @contextmanager
 def step(site, job, name, *words, ranks=0):
-    """A step of the job; with `ranks` it has started so many."""
+    """A step of the job; with `ranks`, once this many tasks have started."""
     path = site.home / f"step.{next(NUMBERS)}"
     with open(path, "w") as output:
         process = site.start(["sh", "-c", 'cd; exec "$@"', "sh", "srun", f"--jobid={job}", "--overlap", "-J", name, *words],
@@ -102,12 +102,12 @@ def test_a_step_is_found_by_its_name_and_by_its_number(site, job):
      "step with --bootstrap-ports=1"),
     (("--bootstrap=on", "-n2", "sleep", "600"), ("--rank", "2"), r"step \d+\.\d+ has no rank 2; its ranks are 0 to 1"),
 ], ids=["not set up", "cleared", "no ports", "no rank"])  # fmt: skip
-def test_what_cannot_be_found_is_one_sentence(site, job, words, asked, sentence):
+def test_a_step_that_cannot_be_found_is_one_sentence(site, job, words, asked, sentence):
     with step(site, job, "other", *words):
         wait_for(lambda: re.fullmatch(sentence, told(where(site, job, "other", *asked))), what=where(site, job, "other", *asked).stderr)
 
 
-def test_names_and_jobs_that_do_not_lead_to_one_step(site, job):
+def test_a_name_or_job_without_exactly_one_step_is_refused(site, job):
     with step(site, job, "twin", "sleep", "600"), step(site, job, "twin", "sleep", "600"):
         twins = rf"job {job} has 2 running steps with the name twin; use the number of one: {job}\.\d+, {job}\.\d+"
         wait_for(lambda: re.fullmatch(twins, told(where(site, job, "twin"))))
@@ -127,7 +127,7 @@ def test_a_look_waits_for_the_step(site, job):
         assert process.communicate(timeout=90)[0] == f"{late.lines()[0][1]}\n"
 
 
-def test_a_look_leaves_nothing(site, job):
+def test_a_look_leaves_no_process_file_or_socket(site, job):
     def remains():
         return [site.run(["sh", "-c", line], user="root", node=node).stdout for node in ("head", "node001", "node002") for line in (
             "ps -eo args= | grep '[l]ook-at-node\\|[s]lurm-bootstrap-status'", "find /tmp /home -xdev | sort", "ss -Hltunx | grep -i boot")]
@@ -140,7 +140,7 @@ def test_a_look_leaves_nothing(site, job):
 
 
 def look_while_steps_change(site, job, count, seed):
-    """Steps of one name start and end; each place that a look prints is that of the step that it names."""
+    """Steps with one name start and end; each look must print the address of the step that it names."""
     chance, places, found, sentences = random.Random(seed), {}, 0, 0
     while found + sentences < count:
         with step(site, job, "trainer", *TRAIN, ranks=chance.choice((0, 1, 4))) as trainer:
@@ -159,13 +159,13 @@ def look_while_steps_change(site, job, count, seed):
     return found, sentences
 
 
-def test_looks_while_steps_start_and_end(site, job, seed):
+def test_looks_are_right_while_steps_start_and_end(site, job, seed):
     assert sum(look_while_steps_change(site, job, 4, seed)) >= 4
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("nodes", [2, 64])
-def test_100_looks_while_steps_start_and_end(cluster_factory, seed, nodes, capsys):
+def test_100_looks_are_right_while_steps_start_and_end(cluster_factory, seed, nodes, capsys):
     cluster = cluster_factory(f"where-{nodes}", asks=False).up("--nodes", str(nodes), "--cpus", "8", "--gpus", "2")
     cluster.write_home("show.py", SHOW)
     job = start_job(cluster, nodes)

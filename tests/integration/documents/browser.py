@@ -1,4 +1,4 @@
-"""A real browser (Debian's chromium) for the tests of the site, by the protocol of its driver."""
+"""A real browser (Debian's chromium) for the tests of the site, controlled by the protocol of its driver."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,7 +33,7 @@ class Browser:
         self.ask("POST", self.session + "/url", {"url": address})
 
     def run(self, script):
-        """Of JavaScript in the page: what it returns."""
+        """Runs JavaScript in the page and returns its result."""
         return self.ask("POST", self.session + "/execute/sync", {"script": script, "args": []})
 
     def be_as_wide_as(self, width):

@@ -1,4 +1,4 @@
-"""Where the commands of the pages are run: a cluster with the project installed, and machines that are thrown away."""
+"""Runs the commands of the pages: on a cluster with the project installed, and on throwaway machines."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -13,9 +13,9 @@ sys.path.append(str(REPOSITORY / "tests" / "integration" / "scripts"))
 
 from throwaway_machine import ThrowawayMachine
 
-WORLD = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]  # of a batch script without a size
+WORLD = ["-N2", "--ntasks-per-node=2", "--gres=gpu:2"]  # for a batch script without a size
 SWITCH = "plugstack.conf.d/zz-bootstrap.conf"
-# A reader answers apt's question, and Debian's own machines may have no sudo for root.
+# A reader answers apt's question by hand, and on Debian root may have no sudo.
 READER = """echo 'APT::Get::Assume-Yes "true";' > /etc/apt/apt.conf.d/90documents
 command -v sudo > /dev/null || { printf '#!/bin/sh\\nexec "$@"\\n' > /usr/local/bin/sudo && chmod 755 /usr/local/bin/sudo; }"""
 
@@ -27,7 +27,7 @@ def new_machine():
 
 
 class DocumentCluster:
-    """Two nodes with two GPUs each on a machine where the project is installed as by its packages, and switched on."""
+    """Two nodes with two GPUs each, on a machine where the project is installed as by its packages and switched on."""
 
     def __init__(self, make_cluster):
         self.machine = new_machine()
@@ -38,19 +38,19 @@ class DocumentCluster:
         self.cluster.asks = False
         self.cluster.prefix = self.machine.enter
         self.cluster.up("--nodes", "2", "--gpus", "2", "--cpus", "8", "--plugstack", str(self.plugstack))
-        # The log as node001 has it where Debian puts it.
+        # Shows node001's log at Debian's path.
         self.machine.succeed(f"mkdir -p /var/log/slurm && ln -s {self.cluster.state}/log/slurmd.node001.log /var/log/slurm/slurmd.log")
         self.pages = set()
 
     def close(self):
         self.plugstack.unlink()
         trouble = self.cluster.close()
-        self.cluster.prefix = []  # the machine is gone before the cluster is closed once more
+        self.cluster.prefix = []  # the machine has ended before the cluster is closed again
         self.machine.close()
         assert trouble == ""
 
     def folder(self, page):
-        """One for each page, which all nodes see, with the examples in it; a new page finds the plugin switched on as at first."""
+        """A folder for each page, shared by all nodes, with the examples. A new page begins with the plugin switched on."""
         folder = self.cluster.home / page.replace("/", "-")
         if page not in self.pages:
             self.pages.add(page)
@@ -100,7 +100,7 @@ class DocumentMachines:
             for machine in self.machines.values():
                 machine.close()
             self.machines = {page: new_machine()}
-            # At the path of this checkout, by which a compiler cache knows its files.
+            # At the path of this checkout, so that the compiler cache finds its files.
             self.machines[page].succeed(f"git clone -q --no-hardlinks {REPOSITORY} /var/clone && mount --bind /var/clone {REPOSITORY}")
         machine = self.machines[page]
         line = ["bash", "-c", 'cd "$1" && exec bash -e -c "$2" 2>&1', "_", REPOSITORY, text]
@@ -124,7 +124,7 @@ def loosen(text):
 
 
 def missing_line(expected, printed):
-    """The first line of `expected` that does not come in `printed`, in order; None. `...` stands for anything."""
+    """The first line of `expected` that is not in `printed`, in this order, or None. `...` stands for any text."""
     rest = iter([loosen(line) for line in printed.splitlines()])
     for line in expected.splitlines():
         parts = [re.escape(loosen(part)) for part in line.split("...")]
@@ -135,7 +135,7 @@ def missing_line(expected, printed):
 
 
 def judge(block, status, printed):
-    """What is wrong with how a block ended and what it printed, or ''."""
+    """What is wrong with the exit status or the output of a block, or ''."""
     if (status != 0) != ("fails" in block.words):
         return f"it ended with status {status}; it printed:\n{printed[-3000:]}"
     line = missing_line(block.output or "", printed)

@@ -1,8 +1,8 @@
-"""Every command of the README, the other pages and the examples of the manual pages, run as it is written there.
+"""Runs every command of the README, the other pages and the examples of the manual pages, word for word.
 
 A block of kind `sh` (of a manual page: .EX under EXAMPLES) is run as a whole by `bash -e`, as an ordinary user of a cluster
-with two nodes and two GPUs each, in a folder with the examples. Lines of a `text` block that directly follows must come in
-its output, in order. A comment directly above a block changes that:
+with two nodes and two GPUs each, in a folder with the examples. Its output must have the lines of a `text` block that
+directly follows it, in order. A comment directly above a block changes this:
 
   machine            as root on a throwaway machine, in a clean clone of the repository
   root               as root on a node of the cluster
@@ -10,7 +10,7 @@ its output, in order. A comment directly above a block changes that:
   fails              it has to end with a status other than 0
   not run: REASON    it is skipped
 
-Words are combined with a comma. Blocks of one page build upon each other, so select a page (-k README), not a block."""
+Words can be combined with commas. Blocks of a page depend on earlier ones, so select a page (-k README), not a block."""
 
 import pytest
 
@@ -38,14 +38,14 @@ def document_machines():
 
 
 def run(cluster, machines, page, block):
-    """'' or what went wrong."""
+    """Runs a block; returns '' or what went wrong."""
     if "machine" in block.words:
         return judge(block, *machines.run(page, block.text))
     return judge(block, *cluster.run(page, block.text, block.words))
 
 
 @pytest.mark.parametrize(("page", "block"), COMMANDS, ids=[f"{page}:{block.line}" for page, block in COMMANDS])
-def test_commands(request, document_cluster, document_machines, page, block):
+def test_the_commands_of_a_page_work(request, document_cluster, document_machines, page, block):
     if block.reason:
         request.config.pluginmanager.getplugin("terminalreporter").write_line(f"\nnot run: {page}:{block.line}: {block.reason}")
         pytest.skip(block.reason)

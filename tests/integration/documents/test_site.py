@@ -14,7 +14,7 @@ from browser import Browser
 from harness import REPOSITORY, succeed_here
 
 PHONE = 375  # pixels
-# What somebody pastes, and how a heading begins that explains it.
+# A pasted error, and the begin of the heading that explains it.
 SEARCHES = {
     "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but not set":
         "environment variable RANK expected",
@@ -97,7 +97,7 @@ def test_no_page_is_wider_than_a_phone(browser, site):
 
 
 def test_no_link_is_broken(site):
-    """mkdocs refuses those of Markdown; these are all, those of manual pages and of the theme, too."""
+    """mkdocs checks links in Markdown; this also checks those of manual pages and of the theme."""
     pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
     broken = []
     for page, text in pages.items():
@@ -112,7 +112,7 @@ def test_no_link_is_broken(site):
 
 
 def test_a_publisher_sets_the_edit_links_in_one_place(site, tmp_path):
-    """And a link that leads nowhere is an error."""
+    """A link without a target is an error."""
     copy = tmp_path / "copy"
     subprocess.run(["git", "clone", "-q", "--no-hardlinks", REPOSITORY, copy], check=True)
     for path in ("scripts", "etc", "README.md"):
@@ -127,8 +127,8 @@ def test_a_publisher_sets_the_edit_links_in_one_place(site, tmp_path):
     assert subprocess.run([copy / "scripts" / "docs"], capture_output=True).returncode == 1
 
 
-def test_pictures(browser, site):
-    """For a person to look at."""
+def test_pictures_of_the_site_are_taken(browser, site):
+    """A person looks at them."""
     folder = REPOSITORY / "build" / "site-pictures"
     folder.mkdir(exist_ok=True)
     browser.be_as_wide_as(1200)

@@ -1,7 +1,7 @@
 """Calls after one that failed: after_failure_program.py LIBRARY VICTIM FAULT KIND...
 
-After a first barrier the victim is gone, late or stopped, and all others make a call of each kind. Each rank prints the end of each
-of its calls. Every value has the rank and the call in it: a wrong one is called "wrong"."""
+After a first barrier the victim has ended, is late or is stopped, and all other ranks make a call of each kind. Each rank prints the
+result of each call. Every value contains the rank and the call, so that a wrong one is reported as "wrong"."""
 
 import ctypes
 import os
@@ -48,7 +48,7 @@ def main(victim, fault, kinds):
         except BootstrapError as error:
             end = f"failed: {error}"
         os.write(1, f"rank {job.rank} call {number} {kind} {end}\n".encode())
-    time.sleep(LATE)  # so that no rank finds a node where all have ended
+    time.sleep(LATE)  # so that no rank finds a node where all ranks have ended
     os._exit(0)
 
 

@@ -1,5 +1,5 @@
-// Opens, exchanges and closes again and again in one process, and leaves no file open: exchange_rounds MODE ROUNDS.
-// `threads` calls from two threads at once; `racy` exchanges nothing, and has the data race of a control.
+// Opens, exchanges and closes repeatedly in one process, and leaves no file open: exchange_rounds MODE ROUNDS.
+// `threads` calls from two threads at once; `racy` exchanges nothing and has a data race, as a control.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
@@ -31,7 +31,7 @@ bool exchange(int round) {
   return is_right;
 }
 
-// Two threads at once, each on a handle of its own. Both make the same call, so that their order does not count.
+// Two threads at once, each with its own handle. Both make the same call, so that their order does not matter.
 bool call_in_two_threads(int round) {
   std::atomic<int> right{0};
   const auto call = [round, &right] {
@@ -70,9 +70,9 @@ long open_files() {
 
 int main(int count, char** words) {
   if (count != 3) return 2;
-  (void)std::setvbuf(stderr, nullptr, _IOLBF, 4096);  // a line in one piece, since the ranks share a pipe
+  (void)std::setvbuf(stderr, nullptr, _IOLBF, 4096);  // each line in one write, since the ranks share a pipe
   const int rounds = std::atoi(words[2]);
-  const int warm = std::min(rounds / 4, 500);  // after these the libraries have what they keep
+  const int warm = std::min(rounds / 4, 500);  // after these the libraries have allocated what they keep
   long files = 0;
   for (int round = 0; round < rounds; ++round) {
     if (round == warm) files = open_files();

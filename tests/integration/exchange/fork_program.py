@@ -1,4 +1,4 @@
-"""A rank whose children try to take part: forked between two calls, and in the midst of one; and one that is exec'd then."""
+"""A rank whose children try to exchange: one forked between two calls, one during a call. A third runs ls on its descriptors."""
 
 import ctypes
 import os

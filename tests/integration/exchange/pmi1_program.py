@@ -1,8 +1,8 @@
-"""A program that speaks PMI-1 itself, as Intel MPI and MPICH do, and exchanges with the library: pmi1_program.py LIBRARY WORD...
+"""A program that uses PMI-1 itself, as Intel MPI and MPICH do, and the library: pmi1_program.py LIBRARY WORD...
 
-In the order of its words: "own" is a round of its own, "ours" one of the library, "late" a pause of rank 1 that is longer than
-a deadline, "wait" one of the others, "subreaper" makes it one, as process 1 of a container is. At the end it prints what the
-library has left in it.
+It follows its words in order: "own" is a round of PMI-1, "ours" a round of the library, "late" a pause of rank 1 longer than a
+deadline, "wait" the same of the other ranks; "subreaper" makes the program one, like process 1 of a container. At the end it
+prints what the library has left in the process.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ from slurm_bootstrap import BootstrapError, Job  # noqa: E402
 
 TIMEOUT, ALARM = 2, 1_000_000  # seconds
 PR_SET_CHILD_SUBREAPER = 36
-OF_LIBC = 0b11 << 31  # signals 32 and 33, which glibc handles as soon as there is a thread
+OF_LIBC = 0b11 << 31  # signals 32 and 33, which glibc handles once there is a thread
 
 
 def look():
-    """What a program has by number, and the signals that it catches or ignores."""
+    """The numbers of threads, files and loaded objects of this process, and the signals that it catches or ignores."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
         objects = {line.split()[-1] for line in maps if ".so" in line}
     with open("/proc/self/status", encoding="utf-8") as status:
@@ -39,7 +39,7 @@ def has_child():
 
 
 def own_round(job, number):
-    """A key of each rank, a barrier, all values looked at."""
+    """Each rank puts a key, all enter a barrier, and each rank compares all values."""
     pmi = ctypes.CDLL("libpmi.so.0", ctypes.RTLD_GLOBAL)
     spawned, space, value = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.create_string_buffer(1024)
     failed = [pmi.PMI_Init(ctypes.byref(spawned)), pmi.PMI_KVS_Get_my_name(space, 256),

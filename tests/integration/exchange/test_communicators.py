@@ -1,4 +1,4 @@
-"""NCCL communicators of real steps: ids over PMIx or PMI-1, the rendezvous of NCCL's double, every refusal."""
+"""NCCL communicators in real steps: ids over PMIx or PMI-1, the rendezvous of NCCL's double, and every refusal."""
 
 from collections import Counter
 
@@ -17,12 +17,12 @@ comm_cluster = module_cluster("comms", "--nodes", "4", "--cpus", "64", "--gpus",
 
 
 def patient(which, *command):
-    """The command, with a deadline after the end of the step on the ranks of this condition: they do not wait for it."""
+    """The command, with a deadline long after the end of the step on ranks of this condition: these must not wait for it."""
     return ("sh", "-c", f'[ {which} ] && set -- "$@" --timeout-ms 600000; exec "$@"', "sh", *command)
 
 
 def calls(cluster, name):
-    """What NCCL was asked, from its log in alice's home."""
+    """The calls of NCCL, from its log in alice's home."""
     lines = (cluster.home / name).read_text().splitlines()
     return [dict(word.split("=") for word in line.split()[1:]) | {"call": line.split()[0]} for line in lines]
 
@@ -50,27 +50,27 @@ def test_four_calls_make_a_communicator(comm_cluster, mpi, nodes, per_node, root
     ("cross", [range(first, 12, 4) for first in range(4)]),
     ("11,0,6;1,2", [[11, 0, 6], [1, 2]]),
 ])
-def test_groups(comm_cluster, group, expected, mpi, roots):
+def test_each_group_makes_its_communicator(comm_cluster, group, expected, mpi, roots):
     step = run(comm_cluster, 3, 4, program("comm_probe"), "--group", group, "--roots", str(roots), options=(f"--mpi={mpi}",))
     assert answers(step) == {rank: "in no group" for rank in range(12)} | whole(expected), step
 
 
 def test_nccl_gets_the_whole_configuration_of_the_caller(comm_cluster):
-    """A longer one than the library knows, which asks for a communicator that does not block."""
+    """It is longer than the library knows, and requests a non-blocking communicator."""
     step = run(comm_cluster, 2, 2, program("comm_probe"), "--config", env={"NCCL_DOUBLE_LOG": "/home/alice/config.log"})
     assert answers(step) == whole([range(4)]), step
     inits = [call for call in calls(comm_cluster, "config.log") if call["call"].startswith("ncclCommInit")]
     assert [(call["call"], call["config"]) for call in inits] == [("ncclCommInitRankConfig", "56")] * 4
 
 
-def test_unique_ids_of_lists_of_ranks(comm_cluster):
+def test_each_list_of_ranks_has_its_unique_ids(comm_cluster):
     found = answers(run(comm_cluster, 2, 3, program("comm_probe"), "--ids", "1", "--group", "5,0;1,2,3"))
     assert found[5] == found[0] and found[1] == found[2] == found[3], found
     assert len({found[0], found[1], found[4]}) == 3, "rank 4 is in no list, and keeps what it had"
 
 
 def test_ranks_share_a_gpu_where_nccl_sees_two_hosts(comm_cluster):
-    """How NCCL is tested on one GPU: the guard refuses nothing that NCCL would do."""
+    """This is how NCCL is tested on one GPU: the guard refuses nothing that NCCL accepts."""
     own = ("sh", "-c", 'NCCL_HOSTID=$SLURM_PROCID exec "$@"', "sh", program("comm_probe"), "--device", "0")
     assert answers(run(comm_cluster, 1, 2, *own)) == whole([range(2)])
 
@@ -90,8 +90,8 @@ def test_a_rank_that_never_comes_is_named(comm_cluster):
 
 @pytest.mark.parametrize("nonblocking", [False, True])
 @pytest.mark.parametrize("roots", [1, 3])
-def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonblocking):
-    """One is in the call and does nothing in it: all ranks are there, and so none is named."""
+def test_ranks_that_wait_in_nccl_end_at_the_deadline(comm_cluster, roots, nonblocking):
+    """One rank is in the call but does nothing. All ranks have called, so none is named."""
     command = (program("comm_probe"), "--stall", "5", *IN_TIME, "--roots", str(roots), "--linger", "4")
     log = f"stall-{roots}-{nonblocking}.log"
     step = run(comm_cluster, 2, 4, *command, *(["--nonblocking"] if nonblocking else []),
@@ -100,11 +100,11 @@ def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonbloc
     assert set(said) == set(range(8))
     call = "ncclCommInitRankScalable" if roots > 1 else "ncclCommInitRankConfig" if nonblocking else "ncclCommInitRank"
     named = f"; all ranks of the communicator wait in {call}: they cannot reach each other"
-    # A rank that aborts at its deadline closes its connections, also those to a rank with a later deadline. On a busy machine
-    # that rank may report it before the first one has asked for the sentences of the others.
+    # A rank that aborts at its deadline closes its connections, also to ranks with later deadlines. On a busy machine such a rank
+    # may report this before the first one has asked for the messages of the others.
     lost = f"{call} failed: remote process exited" if nonblocking else named
     assert all(text.startswith(f"{call} has not finished after ") and named in text or lost in text for text, _ in said.values()), said
-    # Each counts from its own start; NCCL has its whole time, and no rank is ended because another one's is over.
+    # Each rank's deadline counts from its own start: NCCL has the full time, and no rank ends at the deadline of another one.
     assert all(2000 <= after for _, after in said.values()), said
     aborts = [call for call in calls(comm_cluster, log) if call["call"] == "ncclCommAbort"]
     assert len(aborts) == (8 if nonblocking else 0)
@@ -117,7 +117,7 @@ def test_ranks_that_wait_in_nccl_until_the_deadline(comm_cluster, roots, nonbloc
      "they cannot reach each other over the network interface that NCCL chose; NCCL_DEBUG=INFO shows the interface"),
 ])
 def test_an_environment_with_a_wrong_address_for_nccl_is_named(comm_cluster, variable, value, said_of_all):
-    """Of no host, and of each node itself: the ranks of the other node connect to a port without a listener."""
+    """The address belongs to no host, or to each node itself: ranks of the other node connect to a port without a listener."""
     said = failures(run(comm_cluster, 2, 2, program("comm_probe"), *IN_TIME, env={variable: value}), DEADLINE_MS)
     assert set(said) == set(range(4))
     assert all(said_of_all in text for text, _ in said.values()), said
@@ -130,7 +130,7 @@ FAILED_ALONE = ("ncclCommInitRank{} failed: unhandled cuda error (run with NCCL_
 @pytest.mark.parametrize("mpi, nonblocking, rank", [
     ("pmix", False, 0), ("pmix", True, 5), ("pmix", False, 8), ("none", False, 5)])
 def test_a_rank_that_fails_alone_is_named_by_all(comm_cluster, mpi, nonblocking, rank):
-    """NCCL does not notify the other ranks, and they wait for ever. The rank itself returns at once, and may end."""
+    """NCCL does not notify the other ranks, which would wait for ever. The failed rank returns at once, and may end."""
     command = patient(f"$SLURM_PROCID = {rank}", program("comm_probe"), *IN_TIME, *["--nonblocking"] * nonblocking, "--linger", "6")
     step = run(comm_cluster, 3, 4, *command, env={"NCCL_DOUBLE_INIT": f"fail:{rank}"}, options=(f"--mpi={mpi}",))
     said = failures(step, DEADLINE_MS)
@@ -143,7 +143,7 @@ def test_a_rank_that_fails_alone_is_named_by_all(comm_cluster, mpi, nonblocking,
 
 
 def test_a_rank_that_fails_after_it_has_waited_is_named_by_all(comm_cluster):
-    """It has left the word that it waits, and then another one."""
+    """It has first published that it waits, and then that it failed."""
     command = (program("comm_probe"), "--timeout-ms", "6000", "--linger", "8")
     said = failures(run(comm_cluster, 2, 4, *command, env={"NCCL_DOUBLE_INIT": "late-fail:5"}))
     named = "rank 5 (node002, local rank 1): " + FAILED_ALONE.format("")
@@ -151,8 +151,8 @@ def test_a_rank_that_fails_after_it_has_waited_is_named_by_all(comm_cluster):
 
 
 @pytest.mark.parametrize("mpi, rank, fault", [("pmix", 0, "stop"), ("none", 4, "stop"), ("pmix", 5, "kill")])
-def test_a_rank_that_does_not_come_out_of_nccl_is_named(comm_cluster, mpi, rank, fault):
-    options = (f"--mpi={mpi}", "--wait=8")  # or the step waits for the stopped one
+def test_a_rank_that_does_not_return_from_nccl_is_named(comm_cluster, mpi, rank, fault):
+    options = (f"--mpi={mpi}", "--wait=8")  # else the step waits for the stopped rank
     command = (program("comm_probe"), *IN_TIME, "--linger", "3")
     said = failures(run(comm_cluster, 2, 4, *command, env={"NCCL_DOUBLE_INIT": f"{fault}:{rank}"}, options=options), DEADLINE_MS)
     assert set(said) == set(range(8)) - {rank}
@@ -167,7 +167,7 @@ DEADLINE_OF_KILLS = 4500  # long after the last kill
 
 @pytest.mark.full
 def test_a_rank_that_is_killed_at_any_moment_is_named(comm_cluster, campaign, figure):
-    """While NCCL makes the communicator, in which another rank does not begin. The killed one may have said that it waits."""
+    """NCCL makes the communicator, and another rank never begins. The killed rank may have published that it waits."""
     moments = [(index, index * 0.135) for index in range(MOMENTS)]
 
     def kill(case):
@@ -189,7 +189,7 @@ def test_a_rank_that_is_killed_at_any_moment_is_named(comm_cluster, campaign, fi
     assert not wrong, wrong[0]
 
 
-def test_no_nccl_on_a_node(comm_cluster):
+def test_a_missing_nccl_on_one_node_is_named_by_all(comm_cluster):
     script = 'if [ "$SLURM_NODEID" = 0 ]; then export SLURM_BOOTSTRAP_NCCL=/nowhere/libnccl.so.2; fi; exec "$@"'
     command = ("sh", "-c", script, "sh", program("comm_probe"), "--ids", "1")
     said = failures(run(comm_cluster, 2, 2, *command, env={"SLURM_BOOTSTRAP_NCCL": "libnccl.so.2"}))
@@ -197,7 +197,7 @@ def test_no_nccl_on_a_node(comm_cluster):
     assert all("/nowhere/libnccl.so.2" in text for text, _ in said.values()), said
 
 
-def test_unique_ids_of_the_real_nccl(comm_cluster):
+def test_the_real_nccl_gives_unique_ids(comm_cluster):
     if REAL_NCCL is None:
         pytest.skip("there is no libnccl.so.2")
     env = {"LD_LIBRARY_PATH": f"{libraries().split(':')[0]}:{REAL_NCCL}"}

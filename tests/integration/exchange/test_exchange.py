@@ -1,6 +1,6 @@
-"""Ranks of real steps exchange values over Slurm's PMIx server, and the step is then as if they had not: a program that ends in any
-way, forks, or runs MPI is not changed nor hindered. With another user's PMIx, or a silent server: one sentence in time, and a process
-that ends."""
+"""Ranks of real steps exchange values over Slurm's PMIx server. The exchange does not change how a program ends, forks or runs MPI.
+With another user's PMIx, or a server that does not answer, each rank gets one sentence in time, and its process
+can end."""
 
 import random
 import re
@@ -21,7 +21,7 @@ exchange_cluster = module_cluster("exchange", "--nodes", "4", "--cpus", "64", "-
 
 
 def is_complete(step, ranks, rounds):
-    """All ranks had the right values in all rounds, and each has as many open files as before."""
+    """True if all ranks had the right values in all rounds, and as many open files as before."""
     found = DONE.findall(step.stdout)
     good = [int(rank) for rank, *told, before, after in found if told == [str(ranks), str(rounds)] and before == after]
     return step.returncode == 0 and step.stderr == "" and sorted(good) == list(range(ranks))
@@ -49,7 +49,7 @@ def test_all_ranks_have_all_values_and_nothing_is_left(exchange_cluster, campaig
     count = len(outcomes)
     bad = [(shape, step) for shape, step in outcomes if not is_complete(step, shape[0] * shape[1], 2)]
     ranks = sum(nodes * per_node for (nodes, per_node, *_), _ in outcomes)
-    # Of the slowest rank of each step: both exchanges and the sessions around them.
+    # The slowest rank of each step: both exchanges and their sessions.
     times = sorted(max(map(float, re.findall(r"rounds in (\S+) ms", step.stdout)), default=0) / 2 for _, step in outcomes)
     p99 = times[int(0.99 * (len(times) - 1))]
     got = (f"{len(bad)} of {count:,} steps failed, {ranks:,} ranks; p99 of an exchange {p99:.0f} ms "
@@ -61,8 +61,8 @@ def test_all_ranks_have_all_values_and_nothing_is_left(exchange_cluster, campaig
     wait_until_nothing_is_left(exchange_cluster, before)
 
 
-def test_leftovers_would_be_seen(exchange_cluster):
-    """Control: while a step runs, PMIx does have files on its nodes."""
+def test_control_files_of_a_running_step_are_seen(exchange_cluster):
+    """Control: while a step runs, PMIx has files on its nodes."""
     before = leftovers(exchange_cluster)
     with background(exchange_cluster, ["srun", "--mpi=pmix", "-N2", "--ntasks-per-node", "1", "sleep", "20"], node="head"):
         wait_for(lambda: any("node001" in path for path in leftovers(exchange_cluster) - before))
@@ -70,14 +70,14 @@ def test_leftovers_would_be_seen(exchange_cluster):
 
 
 @pytest.mark.parametrize("mode", ["exchange", "barrier"])
-def test_many_rounds_in_one_step(exchange_cluster, mode, is_full):
+def test_many_rounds_in_one_step_are_right(exchange_cluster, mode, is_full):
     for width, rounds in [(4, 200), (2, 1000)] if is_full else [(4, 50)]:
         step = run_step(exchange_cluster, width, width, program("exchange_probe"), "--rounds", str(rounds), "--mode", mode)
         assert is_complete(step, width * width, rounds), step
 
 
 def test_control_sessions_without_a_common_leave_lose_fences(exchange_cluster):
-    """The same with PMIx alone: a session that closes takes a rank out of the fence that a faster one has begun."""
+    """The same with PMIx alone: when a session closes, its rank is removed from the fence that a faster rank has begun."""
     for _ in range(10):
         step = run_step(exchange_cluster, 4, 4, program("exchange_bare"), "200", limit=15)
         if step.returncode != 0:
@@ -89,7 +89,7 @@ TSAN_ROUNDS, TSAN_ROUNDS_IN_FULL = 30, 10000
 
 
 def run_rounds(cluster, mode, rounds, build=BUILD, **env):
-    """Two ranks that open, exchange and close again and again, of one of the builds."""
+    """Two ranks of one of the builds, which open, exchange and close repeatedly."""
     path = f"{build}/tests/integration/exchange_rounds"
     if not (REPOSITORY / path).exists():
         pytest.skip(f"{path} is not built")
@@ -98,7 +98,7 @@ def run_rounds(cluster, mode, rounds, build=BUILD, **env):
 
 @pytest.mark.parametrize("mode, env", [
     ("ours", {}),
-    # As libpmix 5 always does: what a session has once read of a rank of its node it gets again, whatever was put since.
+    # As in libpmix 5: a session that has read a value of a rank on its node reads the same value again, also after a new put.
     ("ours", {"PMIX_MCA_gds": "hash"}),
     ("threads", {}),
 ])
@@ -113,7 +113,7 @@ def test_no_memory_is_lost_in_exchanges(exchange_cluster):
     assert (step.returncode, step.stderr) == (0, ""), step
 
 
-# A helper process has no standard error: it ends with its first report, and the round of its rank fails.
+# A helper process has no standard error, so it ends at its first report, and the round of its rank fails.
 TSAN = {"TSAN_OPTIONS": "exitcode=66:halt_on_error=1"}
 
 
@@ -138,7 +138,7 @@ def test_different_calls_fail_at_once(exchange_cluster, different):
 # -- what else a program does
 
 
-# Each letter is a step: x exchange, I MPI_Init, B MPI_Barrier, F MPI_Finalize, L one that every other rank ends late.
+# Each letter is an action: x exchange, I MPI_Init, B MPI_Barrier, F MPI_Finalize, L MPI_Finalize that odd ranks end late.
 AFTER_INIT = ("IxBFx", "IxxBxFxx", "IFxxx", "ILxxx")
 BEFORE_INIT = ("xIBF", "xxIxBxF", "xIxBxLxx")
 
@@ -169,7 +169,7 @@ def test_a_program_below_valgrind_exchanges_without_an_error(exchange_cluster, m
 
 
 def of_each_task(line):
-    """srun puts tasks into one line as their ends happen to reach it: one line for each task instead."""
+    """srun joins tasks in one line, depending on when their ends arrive. Returns one line for each task."""
     told = re.fullmatch(r"(srun: error: \S+): tasks? ([\d,-]+): (.+)", line)
     if not told:
         return {line}
@@ -179,7 +179,7 @@ def of_each_task(line):
 
 
 def outcome(step):
-    """What Slurm made of a step: its exit and srun's messages about tasks, without the numbers of jobs."""
+    """The exit status of a step and srun's messages about its tasks, without job ids."""
     lines = [line for line in step.stderr.splitlines() if line.startswith("srun:")]
     lines = {each for line in lines for each in of_each_task(line)}
     return step.returncode, sorted(re.sub(r"\d+\.\d+|\d\d:\d\d:\d\d", "", line) for line in lines)
@@ -218,7 +218,7 @@ def test_children_are_refused_and_see_no_connection(exchange_cluster):
     for child in ("child between", "child in the midst"):
         told = [line for line in lines if line.startswith(child)]
         assert len(told) == 1 and "this process is a forked child of the rank, and exchanges do not work after fork()" in told[0], step
-    # What a program inherits without us: slurmstepd's own listening socket (Slurm 22.05).
+    # Control: a program without us also inherits slurmstepd's own listening socket (Slurm 22.05).
     plain = run_step(exchange_cluster, 1, 1, "ls", "-l", "/proc/self/fd")
     assert len(sockets(step.stdout)) == len(sockets(plain.stdout)), (step.stdout, plain.stdout)
 
@@ -233,8 +233,8 @@ LOST_CONNECTION = "status = -61"
 
 
 def test_mpi_and_the_exchange_take_turns(exchange_cluster, campaign, figure):
-    # Slurm's PMIx 4.2.2 loses what it knows of a rank in shared memory when the rank's first session ends, whoever had
-    # it; a second session finds it in the hash store alone (the control below).
+    # Slurm's PMIx 4.2.2 loses a rank's data in shared memory when the rank's first session ends, no matter which library
+    # opened it. A second session finds the data only in the hash store (the control below).
     cases = [(order, {}) for order in AFTER_INIT] + [(order, {"PMIX_MCA_gds": "hash"}) for order in BEFORE_INIT]
     steps = [(order, run_step(exchange_cluster, 2, 4, program("exchange_mpi"), order, env=env))
              for order, env in campaign.each(cases * campaign.size(50, 1))]
@@ -247,7 +247,7 @@ def test_mpi_and_the_exchange_take_turns(exchange_cluster, campaign, figure):
 
 
 def test_control_a_second_session_of_bare_pmix_lacks_its_local_rank(exchange_cluster):
-    """So MPI_Init fails after any other session, unless PMIx keeps its data in the hash store."""
+    """So MPI_Init fails after another session, unless PMIx keeps its data in the hash store."""
     step = run_step(exchange_cluster, 1, 1, program("exchange_bare"), "2", "local-rank")
     cured = run_step(exchange_cluster, 1, 1, program("exchange_bare"), "2", "local-rank", env={"PMIX_MCA_gds": "hash"})
     if step.returncode == 0:
@@ -255,7 +255,7 @@ def test_control_a_second_session_of_bare_pmix_lacks_its_local_rank(exchange_clu
     assert "NOT-FOUND" in step.stderr and cured.returncode == 0, (step, cured)
 
 
-def test_mpi4py(exchange_cluster):
+def test_mpi4py_and_the_exchange_work_in_one_program(exchange_cluster):
     check = exchange_cluster.run(["/usr/bin/python3", "-c", "import mpi4py"])
     if check.returncode != 0:
         pytest.skip("mpi4py is not installed")
@@ -279,7 +279,7 @@ while True:
 """
 SET_PORT = "for name in ${!PMIX_SERVER_URI*}; do export $name=${!name%:*}:PORT; done"
 
-# What is done before the program starts, and what is said.
+# The shell commands before the program starts, and the message.
 REFUSALS = {
     "rank out of range": ("export PMIX_RANK=99", r'PMIX_RANK is "99", but SLURM_PROCID is \d'),
     "closed port": (SET_PORT.replace("PORT", "9"), r"PMIx \S+ cannot connect to Slurm's server on this node: "),
@@ -296,7 +296,7 @@ def run_script(cluster, before):
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refused_in_one_sentence(exchange_cluster, name, campaign, tally):
+def test_an_unusable_pmix_is_refused_in_one_sentence(exchange_cluster, name, campaign, tally):
     before, sentence = REFUSALS[name]
     listen = ["python3", "-I", "-S", "-c", SILENT]
     with (
@@ -306,7 +306,7 @@ def test_refused_in_one_sentence(exchange_cluster, name, campaign, tally):
         steps = campaign.run(lambda _: run_script(exchange_cluster, before), range(campaign.size(50, 1)), AT_ONCE)
     for _, step in steps:
         told = sentences(step)
-        # A thread that blocks the exit would block it for ever: no step was ended from outside.
+        # No step was ended from outside, so no thread of ours blocks the exit.
         assert step.returncode not in (0, 124, 137) and not successes(step), step
         assert sorted(rank for rank, _ in told) == [0, 1, 2, 3], step
         assert all(re.search(sentence, text) for _, text in told), step
@@ -314,7 +314,7 @@ def test_refused_in_one_sentence(exchange_cluster, name, campaign, tally):
 
 
 @pytest.mark.parametrize("before", ["", "export PMIX_MCA_gds=hash"])
-def test_control_it_works_where_nothing_is_wrong(exchange_cluster, before, tally):
+def test_control_a_usable_pmix_is_not_refused(exchange_cluster, before, tally):
     step = run_script(exchange_cluster, before)
     assert step.returncode == 0 and successes(step) == {0, 1, 2, 3}, step
     tally("M6", "done where nothing is wrong")

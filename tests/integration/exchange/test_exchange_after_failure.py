@@ -1,5 +1,5 @@
-"""After a call that did not come about no call of the step succeeds that did not: a rank is gone, late or stopped in one, and the
-others go on to call."""
+"""After a failed call no later call of the step returns a false success. In the first one a rank has ended, is late or is stopped, and
+the other ranks call again."""
 
 import itertools
 import random
@@ -19,8 +19,8 @@ after_failure_cluster = module_cluster("after-failure", "--nodes", "2", "--cpus"
 
 
 def lies_of(victim, fault, lines):
-    """Successes that are none. The victim may still come to the first call, which the others have made. What a root sends has
-    arrived where it is right, whoever else calls."""
+    """False successes. The late victim may still complete the first call, which the others have made. A broadcast whose value is
+    right has arrived, no matter which other ranks call."""
     lies = []
     for rank, number, kind, end, said in lines:
         late_victim = int(rank) == victim and number == "1" and fault != "gone"
@@ -32,7 +32,7 @@ def lies_of(victim, fault, lines):
     return lies
 
 
-def test_no_call_after_a_failed_one_succeeds_that_did_not(after_failure_cluster, campaign, figure):
+def test_no_call_after_a_failed_one_reports_a_false_success(after_failure_cluster, campaign, figure):
     generator = random.Random(campaign.seed)
     cases = list(itertools.product(ENGINES, FAULTS)) * campaign.size(6, 1)
 
@@ -50,5 +50,5 @@ def test_no_call_after_a_failed_one_succeeds_that_did_not(after_failure_cluster,
         calls += len(lines)
         lies += [(engine, fault, victim, lie, step.stdout) for lie in lies_of(victim, fault, lines)]
     figure("M11", got=f"{calls} calls after a rank was gone, late or stopped: {len(lies)} wrong", met=not lies, seed=campaign.seed,
-           control="bare PMIx deceives or hangs")  # fmt: skip
+           control="bare PMIx reports a false success or hangs")  # fmt: skip
     assert not lies, lies[0]

@@ -1,5 +1,5 @@
-"""In the midst of a call a daemon of Slurm goes away (slurmstepd with a node's ranks, or slurmd, which no step needs), or the
-network between the nodes fails or crawls."""
+"""During a call a daemon of Slurm ends (slurmstepd with a node's ranks, or slurmd, which no step needs), or the network
+between the nodes fails or is slow."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -30,8 +30,8 @@ def repeats(campaign):
 
 
 def start_step(cluster, label, late, nap, options=(), session="none"):
-    """Rank `late` comes `nap` seconds late to the second round, in which the others wait meanwhile. Ranks report to files of
-    the shared home: srun gets nothing from a node that is cut off, or whose slurmstepd is gone."""
+    """Rank `late` enters the second round `nap` seconds late, while the others wait in it. Ranks report to files in the shared
+    home: srun receives nothing from a node that is cut off, or whose slurmstepd has ended."""
     command = f"{program('exchange_probe')} --timeout {DEADLINE * 1000} --rounds 2 --victim {late} --fault sleep --session {session}"
     script = f"exec {command} --seconds {nap} --before 1 > ~/{label}.$SLURM_PROCID.out 2> ~/{label}.$SLURM_PROCID.err"
     return cluster.start(["srun", "--mpi=pmix", *options, f"-N{NODES}", "--ntasks-per-node", str(PER_NODE), "bash", "-c", script])
@@ -63,7 +63,7 @@ def assert_nothing_failed(cluster, label, ended):
 
 def kill_slurmstepd(cluster, label, session):
     """Ranks on other nodes fail in time with a message; the step ends."""
-    # Without -W srun would wait forever for the node; it ends the step some seconds after the first rank.
+    # Without -W srun would wait forever for the node. With it, it ends the step some seconds after the first rank has ended.
     began, step = time.monotonic(), start_step(cluster, label, late=0, nap=3, options=("-W", "6"), session=session)
     try:
         wait_for_second_round(cluster, label)
@@ -76,9 +76,9 @@ def kill_slurmstepd(cluster, label, session):
     finally:
         cluster.run(["scancel", "-u", "alice"])
         stop(step)
-    # The ranks whose slurmstepd is gone end at their own deadline.
+    # The ranks whose slurmstepd has ended fail at their own deadline.
     wait_for(lambda: "exchange_probe" not in in_node(cluster, "ps -eo args=", HIT), what="ranks are left")
-    # They call no rank missing whose state they cannot know.
+    # They call no rank missing, since they cannot know its state.
     said = dict(SENTENCE.findall(reports(cluster, label, "err")))
     for rank in ("2", "3"):
         assert "missing or state unknown: " in said[rank] and "missing: " not in said[rank], said
@@ -88,14 +88,14 @@ def kill_slurmstepd(cluster, label, session):
 
 
 @pytest.mark.parametrize("session, part", [("none", "slurmstepd killed"), ("own", "slurmstepd killed under a session of the program")])
-def test_slurmstepd_of_a_node_is_killed(daemons_cluster, session, part, campaign, figure):
+def test_ranks_of_other_nodes_fail_in_time_when_slurmstepd_is_killed(daemons_cluster, session, part, campaign, figure):
     slowest = max(kill_slurmstepd(daemons_cluster, f"killed-{session}-{number}", session) for number in repeats(campaign))
     got = f"{campaign.done} steps ended, each other node's ranks with a sentence; slowest call {slowest} ms (deadline {DEADLINE * 1000})"
     figure("M5", part=part, got=got, met=True, control="nothing fails where slurmd alone is restarted")
 
 
-def test_slurmd_is_restarted(daemons_cluster, campaign, figure):
-    """Also the control of the test above: the same step without a failure."""
+def test_a_restart_of_slurmd_disturbs_no_call(daemons_cluster, campaign, figure):
+    """It is also the control of the test above: the same step without a failure."""
     for number in repeats(campaign):
         label = f"restarted-{number}"
         step = start_step(daemons_cluster, label, late=0, nap=3)
@@ -106,7 +106,7 @@ def test_slurmd_is_restarted(daemons_cluster, campaign, figure):
 
 
 def cut_off_and_judge(cluster, label):
-    """The messages of the node's own ranks depend on what had arrived: Slurm's servers form a ring."""
+    """The messages of the node's own ranks depend on the data that had arrived: Slurm's servers form a ring."""
     began, step = time.monotonic(), start_step(cluster, label, late=2, nap=2)
     try:
         wait_for_second_round(cluster, label)
@@ -133,7 +133,7 @@ def test_a_node_that_is_cut_off_is_named(daemons_cluster, campaign, tally):
 
 @pytest.mark.parametrize("discipline", ["", "netem delay 100ms loss 5%", "tbf rate 512kbit burst 3000 latency 300ms"])
 def test_a_slow_link_is_no_failure(daemons_cluster, discipline, campaign, tally):
-    """Without a discipline it is the control of the test above: all links are up."""
+    """Without a queueing discipline it is the control of the test above: all links are up."""
     if discipline:
         added = daemons_cluster.run(["sh", "-c", f"tc qdisc add dev eth0 root {discipline}"], user="root", node=HIT)
         if added.returncode != 0:

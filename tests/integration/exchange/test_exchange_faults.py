@@ -1,4 +1,4 @@
-"""One rank dies, stops or leaves at a bad moment: the call ends in time on all others, and names the missing."""
+"""One rank dies, stops or ends at a bad moment: the call ends in time on all other ranks, and names the missing ranks."""
 
 import random
 import re
@@ -17,23 +17,23 @@ AT_ONCE = 4
 LIMIT = 30  # seconds of a step
 PLACES = {"rank 0": 0, "its node": 1, "other node": RANKS - 1}
 FAULTS = ("kill", "stop", "exit", "exec", "abort", "sleep")
-# Before which round, and how many milliseconds into its call; as many rounds as there are: after the last.
+# The round of the fault, and the milliseconds after the begin of its call. The number of all rounds means after the last one.
 POINTS = ((0, 0), (0, 1), (0, 3), (0, 6), (0, 12), (0, 20), (1, 0), (ROUNDS, 0))
 
 Case = namedtuple("Case", "fault place before delay")
 
-# No node is drained for a slurmstepd that does not end: see is_held().
+# The timeout is long, so that no node is drained because of a slurmstepd that does not end: see is_held().
 faults_cluster = module_cluster("faults", "--nodes", "4", "--cpus", "64", "--no-plugin", "--set", "UnkillableStepTimeout=3600")
 
 
 def run_case(cluster, case, name):
-    # Who only sleeps would hold srun: -W ends the step a second after the first rank has ended.
+    # srun would wait for a rank that only sleeps: -W ends the step a second after the first rank has ended.
     lasting = case.fault in ("stop", "sleep", "exec")
     options = ("--mpi=pmix", "--unbuffered", "-J", name, *(["-W", "1"] if lasting else []))
     command = [program("exchange_probe"), "--timeout", str(int(DEADLINE * 1000)), "--rounds", str(ROUNDS)]
     command += ["--victim", str(PLACES[case.place]), "--fault", case.fault]
     command += ["--before", str(case.before), "--delay", str(case.delay)]
-    # On a busy machine a rank may start later than others by more than DEADLINE: that is no fault of the first round.
+    # On a busy machine a rank may start more than DEADLINE after the others, so the first rounds have the default timeout.
     command += ["--timed-from", str(min(case.before, ROUNDS - 1))]
     step = run_step(cluster, NODES, PER_NODE, *command, options=options, limit=LIMIT)
     if is_held(step):
@@ -42,7 +42,7 @@ def run_case(cluster, case, name):
 
 
 def release(cluster, name):
-    """Ends what is left of a job, which would keep CPUs of its nodes from the next ones."""
+    """Ends the rest of a job, which would keep CPUs of its nodes from later jobs."""
     for job in cluster.run(["squeue", "-h", "--name", name, "-o", "%A"]).stdout.split():
         cluster.run(["scancel", job])
         for node in cluster.nodes:
@@ -50,14 +50,14 @@ def release(cluster, name):
 
 
 def is_held(step):
-    """The step did not end. When all its ranks did, it is slurmstepd that waits: with PMIx 4.2.2 a rank that ends while
-    it connects ("UNREACHABLE" in the server's connection handler, 25 of 105 steps when aimed at) stops its slurmstepd
-    for good, and the last messages of its ranks. Nothing that a rank does can end that."""
+    """True if the step did not end. If all its ranks did, slurmstepd hangs: with PMIx 4.2.2 a rank that ends while it
+    connects ("UNREACHABLE" in the server's connection handler, 25 of 105 steps when tried on purpose) blocks its
+    slurmstepd for ever, with the last messages of its ranks. No rank can prevent this."""
     return step.returncode in (124, 137) and step.seconds > LIMIT - 1
 
 
 def faults_of(case, step):
-    """What is wrong with what happened, as words; [] is right."""
+    """What is wrong with the outcome, as sentences; [] if nothing is."""
     victim, wrong = PLACES[case.place], []
     survivors = set(range(RANKS)) - {victim}
     if "WRONG" in step.stderr:
@@ -81,14 +81,14 @@ def faults_of(case, step):
     return wrong
 
 
-def test_control_bare_pmix_deceives_or_hangs(faults_cluster):
-    """A rank that leaves before its fence: with PMIx alone somebody has a success, or the step does not end."""
+def test_control_bare_pmix_reports_a_false_success_or_hangs(faults_cluster):
+    """A rank ends before its fence: with PMIx alone another rank reports a success, or the step does not end."""
     step = run_step(faults_cluster, NODES, 2, program("exchange_bare"), "1", "3", options=("--mpi=pmix", "-W", "20"), limit=8)
     assert "success" in step.stdout or step.returncode in (124, 137), step
 
 
-def test_ranks_of_a_node_are_one_item(faults_cluster):
-    """Ranks that never call, as a whole node: one item of the list, not one for each."""
+def test_all_missing_ranks_of_a_node_are_one_item(faults_cluster):
+    """All ranks of a node never call: they are one item of the list."""
     script = f"if ((SLURM_NODEID == 1)); then exec sleep 20; fi; exec {program('exchange_probe')} --timeout 2000"
     step = run_step(faults_cluster, 3, 4, "bash", "-c", script, options=("--mpi=pmix", "-W", "5"))
     told = dict(sentences(step))
@@ -98,7 +98,7 @@ def test_ranks_of_a_node_are_one_item(faults_cluster):
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 6])
 def test_a_rank_that_does_not_call_again_is_named_by_all(faults_cluster, before):
-    """From the third round on the servers have values of earlier rounds, which must not be taken for absence."""
+    """From the third round on the servers have values of earlier rounds, which must not hide that the rank is missing."""
     fault = ("--fault", "sleep", "--seconds", "8", "--victim", "4", "--before", str(before), "--timed-from", str(before))
     step = run_step(faults_cluster, 2, 3, program("exchange_probe"), "--rounds", "7", "--timeout", "3000", *fault, keeps_hint=True)
     named = re.findall(r"missing: .*", step.stdout + step.stderr)
@@ -106,11 +106,11 @@ def test_a_rank_that_does_not_call_again_is_named_by_all(faults_cluster, before)
 
 
 def leave_with_a_node(cluster, nodes, per_node, gone):
-    """What each rank said after all ranks of one node had ended, with success, while the others were in their call. Slurm's
-    PMIx tries for 31 s to reach such a node, and does not answer as long: of other nodes nothing may be known."""
-    # Not at once: while nodes still connect to each other Slurm kills a step for it.
+    """The message of each rank after all ranks of one node have ended with success, while the others are in their call. Slurm's
+    PMIx tries for 31 s to reach such a node, and does not answer meanwhile: the state of other nodes may be unknown."""
+    # Only after a second: while nodes still connect to each other, Slurm would kill the step.
     script = f"if ((SLURM_NODEID == {gone})); then exec sleep 1; fi; exec {program('exchange_probe')} --timeout 2000"
-    # All shall speak: without the option srun ends the step with the first that fails.
+    # All ranks must report: without the option srun ends the step when the first one fails.
     step = run_step(cluster, nodes, per_node, "bash", "-c", script, options=("--mpi=pmix", "--kill-on-bad-exit=0"))
     told = dict(sentences(step))
     assert set(told) == {rank for rank in range(nodes * per_node) if rank // per_node != gone}, step
@@ -126,10 +126,10 @@ def leave_with_a_node(cluster, nodes, per_node, gone):
 def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster, nodes, per_node, gone, name):
     told, named = leave_with_a_node(faults_cluster, nodes, per_node, gone)
     assert all(named <= missing_ranks(text) for text in told.values()), told
-    # A server that asks the ended node does not answer for 31 s: its own rank knows which node that was, and to the others
-    # it may look like an ended one. They name both, with the remark that the state is unknown.
+    # A server that queries the ended node does not answer for 31 s. Its own rank knows the node that it queried. To other ranks
+    # this server's node may look ended, too: they name both nodes, with the remark that the state is unknown.
     exact = f"missing: {name}, and perhaps others; slurmstepd on this node stopped answering after it queried node{gone + 1:03}"
-    # A server that the meeting of the nodes has made ask before the end (Slurm before 23.02) is not silent.
+    # A server that already queried the node before its end, when the nodes connected (Slurm before 23.02), does answer.
     knows = f"missing or state unknown: {name}"
     knowing = {rank: text for rank, text in told.items() if exact in text or text.endswith(knows)}
     assert knowing, "\n".join(f"{rank}: {told[rank]}" for rank in told)
@@ -137,9 +137,9 @@ def test_a_node_where_all_ranks_have_ended_is_named_and_no_other(faults_cluster,
     assert all("missing or state unknown: " in text and not missing_ranks(text, surely=True) for text in of_others), told
 
 
-def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
-    """Where MPI is loaded, ranks of a node meet before the fence. One that waits there for a rank that never comes, with a
-    later deadline than others have, is not missing to them, also in a round for which the servers have old values."""
+def test_a_rank_that_waits_for_its_neighbour_is_not_called_missing(faults_cluster):
+    """If MPI is loaded, ranks of a node meet before the fence. A rank that waits there for a rank that never comes, with a
+    later deadline than the others, is not called missing, also in a round for which the servers have old values."""
     script = f"""case $SLURM_PROCID in
       0) fault="--victim 0 --fault sleep --before 2 --timeout 2000" ;;
       1) fault="--victim 1 --fault sleep --before 2 --seconds 1 --timeout 20000" ;;
@@ -155,8 +155,8 @@ def test_a_rank_that_waits_for_its_neighbour_is_there_to_others(faults_cluster):
     assert all(text.endswith("missing: rank 0 (node001, local rank 0)") for text in told.values()), told
 
 
-def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster):
-    """SIGCONT after the others gave up: that rank fails, too, and in time."""
+def test_a_rank_that_continues_does_not_revive_a_failed_call(faults_cluster):
+    """SIGCONT arrives after the other ranks have given up: the stopped rank fails, too, in time."""
     probe = f"{program('exchange_probe')} --timeout 2000 --rounds 2 --timed-from 1"
     stopped = f"{probe} --victim 3 --fault stop --before 1 & sleep 7; kill -CONT $!; wait $!"
     script = f"if ((SLURM_PROCID == 3)); then {stopped}; else exec {probe}; fi"
@@ -169,7 +169,7 @@ def test_stopped_and_continued_rank_does_not_revive_a_failed_call(faults_cluster
 def test_every_call_ends_in_time_with_the_right_ranks(faults_cluster, campaign, figure):
     generator = random.Random(campaign.seed)
     everything = [Case(fault, place, *point) for fault in FAULTS for place in PLACES for point in POINTS]
-    # The two that a rank can least do about are met more often.
+    # More cases of the two faults that a rank cannot handle.
     often = [case for case in everything if case.fault in ("kill", "stop")]
     cases = campaign.size(everything * 3 + often * 17, generator.sample(everything, 12))
     generator.shuffle(cases)
@@ -183,5 +183,5 @@ def test_every_call_ends_in_time_with_the_right_ranks(faults_cluster, campaign, 
         figure(identity, got=f"{len(of_fault)} steps, {wrong} wrong; slowest failed call {longest} ms (deadline "
                              f"{DEADLINE * 1000:.0f}); {sum(map(is_held, of_fault))} held by slurmstepd after all ranks had "
                              "ended", met=not wrong, seed=campaign.seed,
-               control="bare PMIx deceives or hangs")  # fmt: skip
+               control="bare PMIx reports a false success or hangs")  # fmt: skip
     assert not bad, bad[0]

@@ -1,4 +1,4 @@
-"""Exchanges of steps without PMIx: over PMI-1, by a process of our own, of which nothing is left in the program."""
+"""Exchanges in steps without PMIx: over PMI-1, by a helper process, which leaves nothing in the program."""
 
 import re
 import shlex
@@ -40,38 +40,38 @@ def test_all_ranks_have_all_values(pmi1_cluster, nodes, per_node):
 
 
 @pytest.mark.parametrize("size", [0, 1, 600, 750, 4096, 65536])
-def test_values_of_each_size(pmi1_cluster, size):
-    """PMI-1 has values below 1,024 characters."""
+def test_values_of_each_size_arrive(pmi1_cluster, size):
+    """PMI-1 limits values to less than 1,024 characters."""
     step = probe(pmi1_cluster, 2, 2, "--rounds", "2", "--bytes", str(size), "--timeout", "20000")
     assert is_complete(step, 4), step
 
 
-def test_components_of_a_heterogeneous_step(pmi1_cluster):
-    """Each has a job id of its own, and one srun serves all."""
+def test_components_of_a_heterogeneous_step_exchange(pmi1_cluster):
+    """Each component has its own job id, and one srun serves all."""
     command = [program("exchange_probe"), "--rounds", "2"]
     done = pmi1_cluster.run(["srun", "-Q", "-N1", "-n2", *command, ":", "-N2", "-n4", *command])
     assert done.returncode == 0 and len(re.findall(r"^rank \d of 6: 2 rounds", done.stdout, re.MULTILINE)) == 6, done
 
 
-def test_two_steps_of_a_job_at_once(pmi1_cluster):
+def test_two_steps_of_a_job_exchange_at_once(pmi1_cluster):
     step = f"srun --exact -n2 {program('exchange_probe')} --rounds 20"
     done = pmi1_cluster.run(["salloc", "-Q", "-n4", "bash", "-c", f"{step} & first=$!; {step} && wait $first"])
     assert done.returncode == 0 and done.stdout.count("of 2: 20 rounds") == 4, done
 
 
-def test_pmix_comes_first_and_each_exchange_reports_what_carried_it(pmi1_cluster):
+def test_pmix_is_preferred_and_each_exchange_reports_its_transport(pmi1_cluster):
     for options, engine in ((NO_PMIX, "PMI-1"), (("--mpi=pmix",), r"PMIx \d\S+")):
         step = probe(pmi1_cluster, 2, 2, options=options, env={"SLURM_BOOTSTRAP_TIMING": "1"})
         told = dict(TOOK.findall(step.stderr))
         assert set(told) == set("0123") and all(re.fullmatch(engine, name) for name in told.values()), step
 
 
-# A libpmi beside an srun of PATH.
+# A false libpmi beside an srun in PATH.
 DECOY = ("mkdir -p /tmp/$SLURM_PROCID/bin /tmp/$SLURM_PROCID/lib; ln -sf $(command -v srun) /tmp/$SLURM_PROCID/bin/; "
          "ln -sf /lib/x86_64-linux-gnu/libz.so.1 /tmp/$SLURM_PROCID/lib/libpmi.so.0; export PATH=/tmp/$SLURM_PROCID/bin:$PATH")
-OTHER = "22.05.8" if slurm_release() > (22, 5) else "26.05.1"  # whose srun does not answer the libpmi of this one
+OTHER = "22.05.8" if slurm_release() > (22, 5) else "26.05.1"  # a release whose srun does not answer this libpmi
 
-# What is done before the program starts, for a step that has no usable PMIx.
+# Shell commands before the program starts, in a step without a usable PMIx.
 LEFTOVERS = {
     "an earlier step's": "export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_RANK=$SLURM_PROCID "
                          "PMIX_SERVER_URI41='pmix-server.1;tcp4://127.0.0.1:9'",
@@ -103,28 +103,28 @@ print("barrier", bootstrap.bootstrap_barrier(job))
 
 
 def test_the_library_may_have_been_opened_by_a_relative_path(pmi1_cluster):
-    """Python's way to open it, too: with names that only Python sees."""
+    """Also opened as Python does it, with symbols that only Python sees."""
     script = RELATIVE.format(folder=inside(LIBRARY).rsplit("/", 1)[0])
     step = run_step(pmi1_cluster, 1, 2, "/usr/bin/python3", "-c", script, options=NO_PMIX)
     assert step.returncode == 0 and step.stdout.split() == ["barrier", "0"] * 2, step
 
 
-def test_nothing_is_left_in_the_program(pmi1_cluster):
+def test_an_exchange_leaves_nothing_in_the_program(pmi1_cluster):
     step = run_program(pmi1_cluster, *["ours"] * 5)
     assert step.returncode == 0 and LEFT.findall(step.stdout) == [NOTHING] * 4, step
-    # Control: what a program that speaks PMI-1 itself has left in it.
+    # Control: a program that uses PMI-1 itself keeps its libraries.
     step = run_program(pmi1_cluster, "own")
     assert step.returncode == 0 and all("objects 0" not in left for left in LEFT.findall(step.stdout)), step
     assert len(LEFT.findall(step.stdout)) == 4
 
 
 def test_a_program_that_inherits_orphans_sees_no_child(pmi1_cluster):
-    """A subreaper, as process 1 of a container: it would get SIGCHLD, and wait(2) would find the helper."""
+    """A subreaper, like process 1 of a container: it could receive SIGCHLD, and wait(2) could return the helper."""
     step = run_program(pmi1_cluster, "subreaper", *["ours"] * 5)
     assert step.returncode == 0 and LEFT.findall(step.stdout) == [NOTHING] * 4, step
 
 
-# The library in a folder of the test, which is upgraded or removed while the program runs.
+# A copy of the library, which is upgraded, removed or made writable while the program runs.
 UPGRADED = """import ctypes, os, shutil, sys
 bootstrap = ctypes.CDLL(sys.argv[1])
 bootstrap.bootstrap_last_error.restype = ctypes.c_char_p
@@ -155,23 +155,23 @@ def upgraded(cluster, words):
     return step.stdout.splitlines()
 
 
-def test_a_library_that_is_upgraded_while_it_runs_serves_on(pmi1_cluster):
+def test_an_exchange_works_after_an_upgrade_of_the_library(pmi1_cluster):
     assert upgraded(pmi1_cluster, "replace,call,replace,call") == ["0 "] * 8
 
 
-def test_a_library_that_is_gone_is_named_each_time(pmi1_cluster):
-    """srun was never reached, so no call reports that it still counts the rank."""
+def test_a_deleted_library_is_named_in_each_call(pmi1_cluster):
+    """No call reached srun, so no message says that srun still counts the rank."""
     lines = upgraded(pmi1_cluster, "remove,call,call")
     assert len(lines) == 8 and all(line.startswith("4 bootstrap: ") and line.endswith(GONE) for line in lines), lines
 
 
-def test_a_file_that_others_can_write_does_not_take_its_place(pmi1_cluster):
+def test_a_library_that_others_can_write_is_not_started(pmi1_cluster):
     lines = upgraded(pmi1_cluster, "replace,open,call")
     assert len(lines) == 4 and all(line.startswith("4 bootstrap: ") and UNKNOWN in line for line in lines), lines
 
 
-def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
-    """Where the rank goes on, and where it is killed in the call."""
+def test_no_process_of_ours_outlives_an_abandoned_call(pmi1_cluster):
+    """If the rank continues, and if it is killed in the call."""
 
     def ours(node):
         return "slurm-bootstrap-helper" in pmi1_cluster.run(["ps", "-eo", "args"], node=node, user="root").stdout
@@ -184,14 +184,14 @@ def test_no_process_of_ours_outlives_a_call_that_was_given_up(pmi1_cluster):
         try:
             wait_for(lambda: ours("node001"))
             wait_for(lambda: not ours("node001"))
-            assert step.poll() is None, "the rank has to go on meanwhile"
+            assert step.poll() is None, "the rank must still run"
         finally:
             pmi1_cluster.run(["scancel", "--user", "alice"])
             step.communicate(timeout=30)
 
 
 def test_after_a_killed_helper_the_next_call_is_refused(pmi1_cluster):
-    """srun may still count its rank. A helper with libpmi in it has begun. Rank 1 never joins, so that no call ends before."""
+    """srun may still count its rank: a helper that has loaded libpmi has begun. Rank 1 never joins, so no call ends before."""
     kill = "until kill -9 $(grep -ls '/libpmi[.]so' /proc/[0-9]*/maps | cut -d/ -f3); do sleep 0.1; done 2> /dev/null"
     script = f"[ $SLURM_PROCID = 1 ] && exit; {kill} & exec /usr/bin/python3 -c {shlex.quote(UPGRADED)} {inside(LIBRARY)} call,call"
     step = run_step(pmi1_cluster, 2, 1, "bash", "-c", script, options=NO_PMIX)
@@ -199,13 +199,13 @@ def test_after_a_killed_helper_the_next_call_is_refused(pmi1_cluster):
     assert "it ended without an answer" in killed and refused.endswith(SPOILED), step
 
 
-def test_a_program_that_speaks_pmi1_itself_does_so_before_and_after(pmi1_cluster):
+def test_a_program_can_use_pmi1_itself_before_and_after_an_exchange(pmi1_cluster):
     words = ("own", "ours", "own", "ours", "ours", "own")
     step = run_program(pmi1_cluster, *words)
     assert step.returncode == 0 and step.stderr == "" and step.stdout.count(" right after ") == 4 * len(words), step
 
 
-def test_a_late_rank_and_pmi1_afterwards(pmi1_cluster):
+def test_a_program_can_use_pmi1_itself_after_a_late_rank(pmi1_cluster):
     words = ("ours", "late", "ours", "ours", "wait", "own")
     step = run_program(pmi1_cluster, *words)
     for rank in range(4):
@@ -238,7 +238,7 @@ def test_different_calls_fail_at_once_over_pmi1(pmi1_cluster, different):
     assert_different_calls_fail_at_once(pmi1_cluster, different, *NO_PMIX)
 
 
-# What is done before the program starts, and what is said.
+# The shell commands before the program starts, and the message.
 REFUSALS = {
     "neither, beside leftovers": ("export PMIX_NAMESPACE=slurm.pmix.1.0 PMIX_SERVER_URI41='x;tcp4://127.0.0.1:9'; unset "
                                   "SLURM_SRUN_COMM_PORT",
@@ -261,13 +261,13 @@ REFUSALS = {
 }  # fmt: skip
 
 
-def test_the_libpmi_of_the_slurm_of_the_step_comes_first(pmi1_cluster):
-    """Its slurmstepd knows where that is. The same without its word is a refusal below."""
+def test_the_libpmi_of_the_steps_slurm_is_preferred(pmi1_cluster):
+    """Its slurmstepd names that libpmi. Without this name the same step is refused (below)."""
     assert is_complete(run_step(pmi1_cluster, 2, 2, "bash", "-c", f"{DECOY}; exec {program('exchange_probe')}", options=NO_PMIX), 4)
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_cannot_be_is_one_sentence_at_once(pmi1_cluster, name):
+def test_an_unusable_pmi1_is_one_sentence_at_once(pmi1_cluster, name):
     before, sentence = REFUSALS[name]
     step = run_step(pmi1_cluster, 2, 2, "bash", "-c", f"{before}; exec {program('exchange_probe')} --timeout 600000", options=NO_PMIX)
     told = sentences(step)

@@ -1,6 +1,6 @@
-"""A task may bring a PMIx of its own, as in a container: the exchange with a client of another release than slurmstepd's.
+"""A task may have its own PMIx, as in a container: the exchange with a client of another release than slurmstepd's.
 
-The containers are the root folders of other Debians (scripts/debian/root.sh); what is loaded in there is their libpmix."""
+The containers are the root folders of other Debians (scripts/debian/root.sh), and tasks in them load the libpmix there."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,7 +14,7 @@ from debian import root_of, slurm_of_debians
 from test_report.report import PACKAGES
 
 TASKS = ("-N2", "--ntasks-per-node", "2", "--mpi=pmix")
-# As a container runtime does it: what the task needs of the host comes to lie in the root folder.
+# Like a container runtime: binds the files of the host that the task needs into the root folder.
 ENTER = """
 root=$1; shift
 mount --make-rprivate /
@@ -25,12 +25,12 @@ mount -t tmpfs none "$root/tmp"
 exec chroot "$root" "$@"
 """
 INSIDE = ("unshare", "--mount", "sh", "-c", ENTER, "enter")
-# The ranks of one node in a root folder, those of the other as they are. On one node PMIx itself cannot mix releases.
+# The ranks of one node run in a root folder, the others on the host. Within a node PMIx itself cannot mix releases.
 MIXED = 'root=$1; shift; [ $SLURM_NODEID = 0 ] && exec "$@"; exec unshare --mount sh -c "$ENTER" enter "$root" "$@"'
 
 
 def version_in(*folder):
-    """The version of libpmix that is installed, without Debian's part of it."""
+    """The version of the installed libpmix, without Debian's suffix."""
     line = ["dpkg-query", *folder, "-W", "-f", "${db:Status-Abbrev} ${Version}\n", *PACKAGES["PMIx"]]
     found = [words.split()[1] for words in run_here(line).stdout.splitlines()
              if words.startswith("ii")]
@@ -53,7 +53,7 @@ def cluster(cluster_factory):
 
 
 def step(cluster, *command):
-    """A step of root, who alone may enter a folder like that. No call of it comes to its deadline."""
+    """A step of root, since only root may enter such a folder. None of its calls reaches its deadline."""
     env = {"ENTER": ENTER, "SLURM_BOOTSTRAP_TIMEOUT": "600"}
     return cluster.run(["srun", *TASKS, *command], user="root", env=env, timeout=300)
 
@@ -63,7 +63,7 @@ def assert_all_exchanged(done):
     assert done.returncode == 0 and ranks == [0, 1, 2, 3], done
 
 
-def test_a_client_of_another_release(cluster, root, figure):
+def test_a_pmix_client_of_another_release_exchanges(cluster, root, figure):
     client, server = version_in(f"--admindir={root}/var/lib/dpkg"), version_in()
     assert client != server
     for who in (INSIDE, ("sh", "-c", MIXED, "mixed")):
@@ -73,7 +73,7 @@ def test_a_client_of_another_release(cluster, root, figure):
 
 
 def test_control_a_client_without_pmix_gets_an_error(cluster, root):
-    """The exchange above went through the folder's own libpmix: without it there is one sentence, at once."""
+    """Shows that the exchange above uses the folder's own libpmix: without it there is one sentence, at once."""
     hide = ENTER.replace("exec chroot", 'for file in "$root"/usr/lib/*/libpmix.so*; do mount --bind /dev/null "$file"; done; exec chroot')
     done = step(cluster, "unshare", "--mount", "sh", "-c", hide, "enter", root, program("exchange_probe"))
     assert done.returncode != 0 and "libpmix.so.2" in done.stderr, done

@@ -1,4 +1,4 @@
-"""A rank of the steps of test_first_failure.py: what it does, and when, is in its arguments."""
+"""A rank in the steps of test_first_failure.py: its arguments say what it does, and when."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ RANK = os.environ["SLURM_PROCID"]
 
 
 def on_term(answer):
-    """exit: as programs do that save and then give up; ignore: as those do that hang."""
+    """exit: like programs that save and end; ignore: like programs that hang."""
     if answer == "exit":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, lambda *_: sys.exit(1))
@@ -18,7 +18,7 @@ def on_term(answer):
 
 
 def wait_for_all():
-    """On a busy machine some start late, and these are to fail at one moment."""
+    """On a busy machine some ranks start late, but all must fail at one moment."""
     folder = f"started.{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
     os.makedirs(folder, exist_ok=True)
     open(f"{folder}/{RANK}", "w").close()
@@ -27,7 +27,7 @@ def wait_for_all():
 
 
 def main(failing, after, end, others, term="default"):
-    """Ranks in `failing` ("3", "all", "none") end by `end` ("exit 3", "kill 9") after a time, the others when theirs is over."""
+    """Ranks in `failing` ("3", "all", "none") end by `end` ("exit 3", "kill 9") after `after` seconds, the others after `others`."""
     on_term(term)
     if failing == "all":
         wait_for_all()

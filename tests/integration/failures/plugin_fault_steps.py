@@ -1,5 +1,5 @@
-"""Steps in which one call of the release plugin fails: where it fails, the step, and the verdict on its outcome. They run on pairs
-of nodes side by side."""
+"""Steps in which one call of the release plugin fails: the place of the fault, the step, and the verdict on its outcome. Pairs of
+nodes run steps at the same time."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -19,13 +19,13 @@ from harness import wait_for
 DOUBLES = f"{BUILT_INSIDE}/tests/doubles"
 PRELOAD = f"{DOUBLES}/fault_calls.so"
 LOG = "fault_calls.log"
-# /tmp is every host's own, so that this is another file on each of them.
+# Each host has its own /tmp, and so its own plugstack.conf.
 UP = ("--no-plugin", "--set", "PlugStackConfig=/tmp/plugstack.conf")
 
-# Whose calls fail: srun's, those of slurmstepd on the node of rank 0, or on the other one; of a batch job those of
-# sbatch and of its slurmstepd.
+# The process whose call fails: srun, slurmstepd on the node of rank 0 or on the other one; for a batch job sbatch and
+# its slurmstepd.
 PROCESSES = ("srun", "first node", "last node", "sbatch", "batch node")
-# The same in a step of which the last task fails: there the last hooks have more to do, and the others are as before.
+# The same in a step whose last task fails: only the last hooks do more there.
 FAILING = {"srun, when a task fails": "srun", "last node, when a task fails": "last node"}
 LAST_HOOKS = ("task_exit", "exit")
 
@@ -33,7 +33,7 @@ ECHO = "echo task $SLURM_PROCID $SLURMD_NODENAME $RANK $WORLD_SIZE $LOCAL_RANK $
 FAIL = "; test $SLURM_PROCID != 3 || exit 3"
 BATCH = "echo batch ${RANK-none} ${MASTER_PORT-none} ${SLURM_BOOTSTRAP_STEP-none} >/tmp/ran"
 
-# Not the default ones, so that an option that gets lost is noticed.
+# Not the default range, so that a lost option is noticed.
 PORTS = range(25000, 26000)
 
 USABLE = {"idle", "allocated", "mixed", "completing"}
@@ -44,7 +44,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, order=True)
 class Call:
-    """The call `number` of `function` in `hook`; with is_lasting, and all after it."""
+    """The call `number` of `function` in `hook`; with is_lasting, all later ones, too."""
 
     process: str
     hook: str
@@ -63,19 +63,19 @@ class Call:
 
 @dataclass
 class Run:
-    """What a step was seen to do."""
+    """The outcome of a step."""
 
     status: int | None  # None: it did not end
     stdout: str
     stderr: str
-    notes: str  # of the double: what was counted, or that the fault happened
+    notes: str  # lines of the double: the counts, or that the fault happened
     deaths: list
     nodes: list
     job: str = ""  # the state of a batch job
 
 
 class Node:
-    """With a plugstack.conf and a slurmd of its own, which starts slurmstepd with a witness before it."""
+    """A node with its own plugstack.conf and its own slurmd, which starts slurmstepd through the exit recorder."""
 
     def __init__(self, cluster, name):
         self.name = name
@@ -86,13 +86,13 @@ class Node:
         for slurmd in self.processes("slurmd"):
             os.kill(slurmd, signal.SIGTERM)
         wait_for(lambda: not self.processes("slurmd"), 20, "slurmd does not end")
-        # In the foreground, so that its end is seen.
+        # In the foreground, so that the test notices its end.
         line = ["slurmd", "-D", "-f", f"{cluster.state}/etc/slurm.conf", "-d", f"{DOUBLES}/exit_recorder"]
         self.slurmd = cluster.start(line, user="root", node=name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: self.processes("slurmd"), 10, "slurmd does not start")
 
     def processes(self, *names):
-        """The ids of those on the node with one of these names."""
+        """The ids of processes on the node with one of these names."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError):
@@ -101,13 +101,13 @@ class Node:
         return found
 
     def write(self, name, text):
-        """Replaces a file in /tmp of the node at once, since Slurm may read it at any moment."""
+        """Replaces a file in the node's /tmp by a rename, since Slurm may read it at any moment."""
         fresh = self.tmp / f"{name}.new"
         fresh.write_text(text)
         fresh.rename(self.tmp / name)
 
     def take(self, name):
-        """What is in a file in /tmp of the node, which is removed; "" where there is none."""
+        """Reads and removes a file in the node's /tmp; "" if there is none."""
         text = ""
         with suppress(FileNotFoundError):
             text = (self.tmp / name).read_text()
@@ -115,13 +115,13 @@ class Node:
         return text
 
     def deaths(self):
-        """How daemons ended that were not asked to, since the last time."""
+        """How daemons have ended by themselves since the last call."""
         found = [f"slurmstepd {how}" for how in re.findall(r"^\w+ \d+ (signal \d+)$", self.take("witness.log"), re.MULTILINE)]
         return found if self.slurmd.poll() is None else [*found, f"slurmd {self.slurmd.returncode}"]
 
 
 class Pair:
-    """Two nodes on which steps run; srun and sbatch are started on the first one."""
+    """Two nodes that run steps; srun and sbatch run on the first one."""
 
     def __init__(self, cluster, *names):
         self.cluster = cluster
@@ -142,7 +142,7 @@ class Pair:
         return self.cluster.run(line, user="root", node=self.first.name).stdout
 
     def run(self, process, order, plugin, seconds, other=""):
-        """One step, or one batch job, in which one process has the order; `other`: one more line of plugstack.conf."""
+        """Runs one step, or one batch job, in which one process has the fault; `other`: one more line of plugstack.conf."""
         is_failing = process in FAILING
         process = FAILING.get(process, process)
         self.prepare(process, order, plugin, other)
@@ -161,7 +161,7 @@ class Pair:
         while is_batch and done.returncode == 0 and state not in ENDED and time.monotonic() < deadline:
             time.sleep(0.1)
             state = self.ask("squeue", "-h", "-t", "all", "-n", job, "-o", "%T").strip()
-        # slurmstepd may still be on its way out, and may die there.
+        # slurmstepd may still be ending, and may die meanwhile.
         while any(node.processes("exit_recorder", "slurmstepd") for node in self.nodes) and time.monotonic() < deadline:
             time.sleep(0.02)
         return Run(
@@ -185,13 +185,13 @@ def count_calls(pair, process, seconds=30):
 
 
 def wrong_values(stdout, alone=()):
-    """What is wrong with what the four tasks saw, some of them alone with their GPU; "" when nothing is."""
+    """What is wrong with the values of the four tasks, of which those in `alone` may have only their own GPU; "" if nothing is."""
     tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
     if sorted(task[1] for task in tasks) != list("0123"):
         return "exit status 0, but not every task ran"
     host_of_0 = next(task[2] for task in tasks if task[1] == "0")
     for task in tasks:
-        # A task that may not open its peers' GPUs passes for a node of its own, and gets a message about the cost.
+        # A task that may not open its peers' GPUs is treated as a node of its own, with a message about the cost.
         local = {str(int(task[1]) % 2)} | ({"0"} if task[1] in alone else set())
         is_right = len(task) == 9 and (task[3:5], task[6]) == ([task[1], "4"], host_of_0)
         if not is_right or task[5] not in local or task[8] != task[5]:
@@ -202,19 +202,19 @@ def wrong_values(stdout, alone=()):
 
 
 def is_untouched(stdout):
-    """What srun could not decide is set up nowhere: each task is there, and has no value of ours."""
+    """True if all tasks ran and none has a value of ours, as in a step on which srun could not decide."""
     tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
     return sorted(task[1] for task in tasks) == list("0123") and all(len(task) == 3 for task in tasks)
 
 
 def sentences(stderr):
-    """The plugin's messages, each sentence once, whichever tasks print it; without srun's about the first failure."""
+    """The plugin's messages, each sentence once even if several tasks print it; without srun's about the first failure."""
     said = re.findall(r"error: (?:spank: )?bootstrap: (.*)", stderr)
     return {re.sub(r"\d+", "N", sentence) for sentence in said if "was the first to fail" not in sentence}
 
 
 def tasks_alone(call, stdout):
-    """Tasks that may find themselves alone with one GPU, since it was their question for the devices that failed."""
+    """Tasks that may have one GPU alone, since their test of the devices was the call that failed."""
     if (call.hook, call.function) != ("task_init", "faccessat"):
         return set()
     tasks = [line.split() for line in stdout.splitlines() if line.startswith("task ")]
@@ -223,12 +223,12 @@ def tasks_alone(call, stdout):
 
 
 def is_unknown_to_srun(call, run):
-    """The user's option could not be registered. Only srun knows that it was given, and the plugin prints why with -v."""
+    """The option could not be registered, so srun refuses it; the plugin prints the reason with -v."""
     return call.function == "spank_option_register" and run.status != 0 and "unrecognized option '--bootstrap-" in run.stderr
 
 
 def verdict(call, run):
-    """(is it as promised, in words what happened)."""
+    """(True if it is as promised, a description of the outcome)."""
     if run.deaths:
         return False, f"died: {', '.join(sorted(set(run.deaths)))}"
     if any(state not in USABLE for state in run.nodes):

@@ -1,4 +1,4 @@
-"""A rank fails: which one was first is said, a step that was asked for ends, and nothing is said of what others ended."""
+"""A rank fails: a line names the first one, a step that asked ends, and tasks that another process ended are not named."""
 
 import re
 import time
@@ -29,7 +29,7 @@ def site(cluster_factory):
 
 
 def step(cluster, *words, options=(), env=None, before="", timeout=90):
-    """(result, seconds it took) of a step whose ranks do what first_failure_program.py does with these words."""
+    """(result, seconds) of a step whose ranks run first_failure_program.py with these words."""
     start = time.monotonic()
     srun = [*before.split(), "srun", *SHAPE, *options, "python3", PROGRAM, *words]
     done = cluster.run(["sh", "-c", 'cd && exec "$@"', "sh", *srun], "alice", "head", env, timeout, "")
@@ -41,7 +41,7 @@ def script(cluster, text, timeout=120):
 
 
 def named(done):
-    """The one line; None when there is none."""
+    """The parts of the one line; None if there is none."""
     lines = our_lines(done)
     if not lines:
         return None
@@ -55,7 +55,7 @@ def who(found):
     return found.groups()[1:5]
 
 
-# -- what is said, and what happens to the step
+# -- the line, and the end of the step
 
 
 def test_an_unasked_step_is_as_it_would_be_without_us(site):
@@ -70,7 +70,7 @@ def test_an_unasked_step_is_as_it_would_be_without_us(site):
     assert our_lines(off) == []
 
 
-def test_when_others_still_run_the_line_names_the_way_to_end_them(site):
+def test_the_line_names_how_to_end_the_tasks_that_still_run(site):
     done, seconds = step(site, "3", "0", "exit 3", "13")
     found = named(done)
     assert who(found) == FIRST_IS_3
@@ -79,7 +79,7 @@ def test_when_others_still_run_the_line_names_the_way_to_end_them(site):
     assert seconds >= 13 and done.returncode == 3
 
 
-def test_that_line_comes_while_they_run(site):
+def test_the_line_comes_while_other_tasks_run(site):
     done = script(site, f"srun {' '.join(SHAPE)} python3 {PROGRAM} 3 0 'exit 3' 600 2>err & "
                         "until grep -q 'end them with: ' err; do sleep 0.1; done; cat err >&2; "
                         "eval $(sed -n 's/.*end them with: //p' err); wait $!; exit 0", 300)
@@ -87,17 +87,17 @@ def test_that_line_comes_while_they_run(site):
     assert who(found) == FIRST_IS_3 and found["advice"]
 
 
-@pytest.mark.parametrize("asks", [(ASKED,), ("--bootstrap-grace=2",)], ids=["asked", "by that option"])
+@pytest.mark.parametrize("asks", [(ASKED,), ("--bootstrap-grace=2",)], ids=["asked", "by the grace option"])
 @pytest.mark.parametrize("term, least", [("default", 2), ("ignore", 11)])
 def test_an_asked_step_ends_after_its_grace(site, term, least, asks):
-    """SIGTERM first, and SIGKILL for who does not end by it."""
+    """SIGTERM first, then SIGKILL for tasks that still run."""
     done, seconds = step(site, "3", "0", "exit 3", "60", term, options=asks, env={"SLURM_BOOTSTRAP_GRACE": "2"})
     assert seconds >= least
     lines = our_lines(done)
     assert len(lines) == 1, done.stderr
     found = ENDED.fullmatch(lines[0])
     assert found.groups()[:4] == FIRST_IS_3 and found[6] == "2"
-    assert done.returncode == 128 + (9 if term == "ignore" else 15)  # srun's own, for the tasks that it saw killed
+    assert done.returncode == 128 + (9 if term == "ignore" else 15)  # srun's own status for killed tasks
 
 
 def test_an_asked_step_that_ends_within_its_grace_is_left_alone(site):
@@ -107,26 +107,26 @@ def test_an_asked_step_that_ends_within_its_grace_is_left_alone(site):
 
 @pytest.mark.parametrize("options, env", [((ASKED,), {"SLURM_BOOTSTRAP_GRACE": "off"}), ((ASKED, "--bootstrap-grace=off"), {})],
                          ids=["variable", "option"])
-def test_without_grace_an_asked_step_goes_on(site, options, env):
+def test_an_asked_step_without_grace_goes_on(site, options, env):
     done, seconds = step(site, "3", "0", "exit 3", "5", options=options, env=env)
     assert seconds >= 5 and done.returncode == 3 and who(named(done)) == FIRST_IS_3
 
 
 @pytest.mark.parametrize("end, cause", [("exit 77", "exit code 77"), ("kill 11", "killed by signal 11 (SIGSEGV)"),
                                         ("kill 6", "killed by signal 6 (SIGABRT)")])
-def test_the_cause_is_named(site, end, cause):
+def test_the_cause_of_a_failure_is_named(site, end, cause):
     done, _ = step(site, "2", "0.3", end, "1")
     assert who(named(done)) == ("2", "node002", "0", cause)
 
 
 def test_memory_is_not_guessed_as_a_cause(site):
-    """Killed, and the others lived on: that is all that is known."""
+    """The task was killed, and the others lived on: no more is known."""
     done, _ = step(site, "2", "0.3", "kill 9", "13")
     assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
     assert "memory" not in done.stderr
 
 
-def test_all_tasks_that_fail_alike_are_reported_as_that(site):
+def test_tasks_that_fail_in_the_same_way_are_one_line(site):
     done, _ = step(site, "all", "0.5", "exit 2", "0")
     assert len(our_lines(done)) == 1, done.stderr
     assert re.fullmatch(r"srun: bootstrap: warning: StepId=\d+\.0: all 4 tasks failed in the same way, task \d \(node00\d, local rank "
@@ -136,12 +136,12 @@ def test_all_tasks_that_fail_alike_are_reported_as_that(site):
 
 
 @pytest.mark.parametrize("options", [("-K",), ("--wait=1",)])
-def test_the_failure_for_which_srun_ends_the_others_is_named(site, options):
+def test_a_failure_is_named_if_srun_ends_the_other_tasks(site, options):
     done, _ = step(site, "3", "0.5", "exit 3", "60", "exit", options=options)
     assert who(named(done)) == FIRST_IS_3
 
 
-def test_in_a_heterogeneous_step(site):
+def test_the_first_failure_of_a_heterogeneous_step_is_named(site):
     part = ["-n2", "--gres=gpu:2", "python3", PROGRAM, "3", "0.5", "exit 9", "2"]
     words = ["srun", "-N1", *part, ":", "-N1", *part]
     done = site.run(["sh", "-c", 'cd && exec "$@"', "sh", *words], "alice", "head", None, 60, "")
@@ -150,14 +150,14 @@ def test_in_a_heterogeneous_step(site):
 
 
 def test_an_asked_heterogeneous_step_can_save_in_each_component(site):
-    """The second one is ready before the first one fails. Its shell goes on until its own signal comes, after that of sleep."""
+    """The second component is ready before the first one fails. Its shell continues until its own SIGTERM, which follows sleep's."""
     done = script(site, f"srun {ASKED} --bootstrap-grace=1 -N1 sh -c 'until [ -e ready ]; do sleep 0.1; done; exit 3' : "
                         "-N1 sh -c 'trap \"echo saved; exit\" TERM; touch ready; while :; do sleep 1; done'")
     assert done.stdout == "saved\n" and ENDED.fullmatch("".join(our_lines(done))), done
 
 
 def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
-    """The port is taken on the node of rank 0; the ranks of the other one would sleep for ten minutes."""
+    """The port is taken on the node of rank 0; the ranks of the other node would sleep for ten minutes."""
     hold = "import socket, time; s = socket.create_server(('', 31901)); print('ready', flush=True); time.sleep(600)"
     with background(site, ["python3", "-c", hold], user="bob", ready=True):
         done, _ = step(site, "none", "0", "-", "600", options=(ASKED, "--bootstrap-port=31901", "-K0"), timeout=300)
@@ -165,11 +165,11 @@ def test_an_asked_step_ends_at_once_where_a_node_refuses_it(site):
     assert "31901" in done.stderr and not re.search("failed first|failed in the same way", done.stderr), done.stderr
 
 
-# -- nothing is said
+# -- no line
 
 
-def test_what_others_end_has_not_failed(site):
-    """Whatever the programs answer to SIGTERM. Each of these steps is named when it ends so by itself: the control."""
+def test_a_task_that_another_process_ends_has_not_failed(site):
+    """Also if programs handle SIGTERM. The next test is the control: a task that ends by itself with that status is named."""
     run = f"srun {' '.join(SHAPE)} python3 {PROGRAM}"
     asleep, exits = f"{run} none 0 - 300", f"{run} none 0 - 300 exit"
     job = "-J $NAME"
@@ -204,14 +204,14 @@ def test_what_others_end_has_not_failed(site):
     assert not not_ended
 
 
-def test_what_ends_so_by_itself_is_named(site):
-    """The control of the test above: the same exit code, without anybody who ended the step."""
+def test_control_a_task_that_ends_itself_with_that_code_is_named(site):
+    """The control of the test above: the same exit code, but no other process ended the step."""
     done, _ = step(site, "1", "2", "exit 1", "3")
     assert who(named(done)) == ("1", "node001", "1", "exit code 1")
 
 
 def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
-    """Slurm's PMIx ends a step whose rank went without MPI_Finalize. Their host's other rank was well until then."""
+    """Slurm's PMIx ends a step if a rank ends without MPI_Finalize. Rank 3 on the same node was healthy until then."""
     program = ("import os, signal, time; from mpi4py import MPI; MPI.COMM_WORLD.Barrier(); "
                "time.sleep(1) or os.environ['RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)")
     done = site.run(["srun", "--mpi=pmix", *SHAPE, "/usr/bin/python3", "-c", program], "alice", "head", None, 90, "")
@@ -219,13 +219,13 @@ def test_the_killed_rank_is_named_where_pmix_kills_the_others(site):
     assert who(named(done)) == ("2", "node002", "0", "killed by signal 9 (SIGKILL)")
 
 
-def test_programs_that_report_for_themselves_are_not_blamed(site):
+def test_our_own_command_as_the_program_reports_its_failure_itself(site):
     done = site.run(["srun", *SHAPE, COMMAND, "no-such-command"], "alice", "head", None, 60, "")
     assert done.returncode != 0
     assert not re.search("failed first|failed in the same way", done.stderr), done.stderr
 
 
-def test_no_word_where_nothing_failed(site):
+def test_nothing_is_printed_if_nothing_failed(site):
     for words, options in ((("none", "0", "-", "0"), ()), (("3", "0", "exit 5", "0"), ("--bootstrap=off",))):
         done, _ = step(site, *words, options=options)
         assert our_lines(done) == [], done.stderr
@@ -251,7 +251,7 @@ def while_it_runs(cluster, command, *options):
     return script(cluster, f"srun {' '.join(SHAPE + options)} python3 {PROGRAM} 3 3 'exit 3' 3.5 & sleep 1.5; {command}; wait $!; exit 0")
 
 
-def test_a_flood_does_not_take_the_line_away(site):
+def test_a_flood_of_datagrams_does_not_hide_the_line(site):
     done = while_it_runs(site, FLOOD)
     assert done.stdout.strip() == "1"
     assert who(named(done)) == FIRST_IS_3
@@ -265,7 +265,7 @@ def test_only_a_step_that_is_set_up_has_a_socket(site):
     assert int(on[1]) == int(off[1]) + 1
 
 
-def test_tasks_do_not_see_where_srun_receives(site):
+def test_tasks_do_not_have_the_address_of_sruns_socket(site):
     done = site.run(["srun", *SHAPE, "python3", "-c", "import os; print(os.environ)"], "alice", "head", None, 60, "")
     assert "'RANK': '3'" in done.stdout
     assert "SLURM_BOOTSTRAP_FAILURE" not in done.stdout

@@ -1,4 +1,4 @@
-"""The release plugin, each of its calls failing in turn: right values or one sentence, and no node or daemon lost."""
+"""Each call of the release plugin fails in turn: right values or one sentence, and no node or daemon is lost."""
 
 import random
 import re
@@ -9,7 +9,7 @@ from built_files import PLUGIN, built
 from harness import run_here, wait_for
 from plugin_fault_steps import DOUBLES, FAILING, LAST_HOOKS, PROCESSES, UP, Call, Pair, Run, count_calls, verdict, wrong_values
 
-# What the plugin calls and what no fault is made of, each with the reason.
+# Calls of the plugin without a fault, each with the reason.
 CANNOT_FAIL = {
     "read a variable of Slurm's, write a line to its log, or name an error": {
         "spank_context", "slurm_error", "slurm_info", "slurm_verbose", "spank_strerror"},  # fmt: skip
@@ -27,7 +27,7 @@ CANNOT_FAIL = {
         "pthread_cond_broadcast"},  # fmt: skip
 }
 SECONDS = 25  # a step takes less than one
-# The long form makes every call fail alone; of calls that fail from one on, so many.
+# The long form makes every call fail alone, and this many calls together with all later ones.
 LASTING = 200
 
 
@@ -46,8 +46,8 @@ def test_every_call_of_the_plugin_has_a_fault_or_cannot_fail():
     assert not faults & harmless
 
 
-def test_the_verdict_notices(cluster_factory):
-    """The control: plugins that end the tasks with success, drain the node, and end slurmstepd."""
+def test_control_the_verdict_notices_misbehaving_plugins(cluster_factory):
+    """Plugins that end the tasks with success, drain the node, or end slurmstepd."""
     cluster = cluster_factory("verdict").up("--nodes", "2", "--gpus", "2", *UP)
     pair = Pair(cluster, *cluster.nodes)
     double = f"required {DOUBLES}/misbehaving_spank.so"
@@ -67,7 +67,7 @@ def test_the_verdict_notices(cluster_factory):
     cluster.close()
 
 
-def test_values_are_looked_at():
+def test_control_wrong_values_are_noticed():
     right = [f"task {rank} node{rank // 2} {rank} 4 {rank % 2} node0 25001 {rank % 2}" for rank in range(4)]
     assert wrong_values("\n".join(right)) == ""
     for place, wrong in {3: "9", 4: "3", 5: "1", 6: "node1", 7: "22000", 8: "1"}.items():
@@ -90,9 +90,9 @@ def every_call(counts):
 
 
 def calls_to_fail(every, is_full, choice):
-    """Each call once; in the short form a sample in which every function of every hook is."""
-    # Not from the loading of the plugin on: C++ then has no memory left to throw an exception in, and ends the process,
-    # as Slurm's own xmalloc() would at its next call.
+    """Each call once; in the short form a sample with every function of every hook."""
+    # Without lasting faults from the loading of the plugin on: C++ then has no memory to throw an exception and ends the
+    # process, as Slurm's own xmalloc() would at its next call.
     lasting = [
         Call(call.process, call.hook, call.function, call.number, True) for call in every if call.hook != "load"
     ]
@@ -105,14 +105,14 @@ def calls_to_fail(every, is_full, choice):
 
 
 def table_of(ended):
-    """Markdown: the outcomes of each call, and how often."""
+    """A table in Markdown: the outcomes of each call, and their numbers."""
     groups = Counter((call.process, call.hook, call.function, words) for call, (words, _) in ended.items())
     rows = [("process", "hook", "function", "outcome", "calls"), ("---",) * 5]
     rows += [(*group, str(count)) for group, count in sorted(groups.items())]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def test_each_call_that_fails_ends_well(campaign, cluster_factory, figure):
+def test_a_step_ends_well_whichever_call_fails(campaign, cluster_factory, figure):
     choice = random.Random(campaign.seed)
     cluster = cluster_factory("calls").up("--nodes", campaign.size("8", "6"), "--gpus", "2", *UP)
     pairs = [Pair(cluster, *names) for names in zip(cluster.nodes[::2], cluster.nodes[1::2])]
@@ -129,7 +129,7 @@ def test_each_call_that_fails_ends_well(campaign, cluster_factory, figure):
         free.put(pair)
 
     def fail(call):
-        """None after the first call that did not end well, since its nodes may be of no more use."""
+        """Runs one fault; None after the first bad outcome, since its nodes may be unusable."""
         if wrong:
             return None
         pair = free.get()
@@ -156,6 +156,6 @@ def test_each_call_that_fails_ends_well(campaign, cluster_factory, figure):
         table=table_of(ended) if campaign.is_full else "",
     )
     assert not wrong, f"seed {campaign.seed}: {wrong}"
-    # Which numbers there are varies by a few from step to step (a folder is read in one piece or in two).
+    # The number of calls varies by a few from step to step (a folder is read in one piece or in two).
     assert len(missed) <= len(calls) // 50 + 1, f"no fault happened: {missed}"
     assert refused, "no step was refused, so none of these faults mattered"

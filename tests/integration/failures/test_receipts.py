@@ -1,4 +1,4 @@
-"""A node that has not confirmed its tasks is named by srun, and what a node cannot do is never lost."""
+"""srun names a node that has not confirmed its tasks, and a node's refusal is never lost."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -10,7 +10,7 @@ from built_files import double
 from harness import module_cluster, stop, wait_for
 
 WORLD = ["-w", "node[001-003]", "-N3", "--ntasks-per-node=2", "--gres=gpu:2"]
-# Runs until the test ends it, and prints what it has at its begin.
+# Prints its variables at its begin, and runs until the test ends it.
 WAITS = """import os, time
 print("rank", os.environ.get("RANK"), flush=True)
 while not os.path.exists("/home/alice/end"): time.sleep(0.1)"""
@@ -20,7 +20,7 @@ cluster = module_cluster("receipts", "--nodes", "3", "--gpus", "2", "--cpus", "8
 
 @pytest.fixture
 def step(cluster):
-    """Starts a step that runs until its test ends it: the file that its lines go to."""
+    """Starts a step that runs until the test ends it; returns the file with its lines."""
     running = []
 
     def start(*options, node="head", program=WAITS):
@@ -39,7 +39,7 @@ def step(cluster):
 
 
 def end(cluster, process):
-    """Lets the step end by itself; its exit status."""
+    """Lets the step end by itself; returns its exit status."""
     (cluster.home / "end").touch()
     process.communicate(timeout=120)
     return process.returncode
@@ -52,7 +52,7 @@ def test_a_node_without_the_line_is_named(cluster, step):
     with cluster.without_plugin("node003"):
         lines, process = step()
         wait_for(lambda: re.search(NOT_CONFIRMED, lines.read_text()))
-        assert process.poll() is None, "silence ends no step"
+        assert process.poll() is None, "a silent node does not end the step"
         assert end(cluster, process) == 0
     text = lines.read_text()
     assert text.count("has not confirmed") == 1 and "node001" not in text.split("has not confirmed")[1], text
@@ -66,7 +66,7 @@ def test_a_node_without_the_line_is_named_at_the_end_of_a_short_step(cluster):
 
 @pytest.mark.parametrize("who", ["node", "srun"])
 def test_a_refusal_that_a_node_loses_ends_the_step(cluster, step, who):
-    """The nodes with the plugin end their tasks; those of the third one run on, until srun ends the step."""
+    """The nodes with the plugin end their tasks; the tasks of the third node run until srun ends the step."""
     cluster.configure("prot=25000" if who == "srun" else "")
     try:
         with cluster.without_plugin("node003"):

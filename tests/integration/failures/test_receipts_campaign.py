@@ -1,5 +1,5 @@
-"""srun names no node that has confirmed its tasks: with busy cores, a slow Prolog, other plugins that take long, blocked UDP, nodes of
-1.0.0, and 128 nodes."""
+"""srun names no node that has confirmed its tasks: with busy cores, a slow Prolog, other plugins that take long, blocked UDP, nodes
+with 1.0.0, and 128 nodes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 NODES = 4
 SHOW = "import os, sys, time; print('rank', os.environ.get('RANK'), flush=True); "
 LATE = "node003 30"  # longer than srun waits for a node without the plugin
-# Options, program, environment, exit status; how many of 100 steps.
+# The number of steps in 100, options, program, environment, exit status.
 KINDS = {
     "short": (40, [], "pass", {}, 0),
     "of 15 s": (10, [], "time.sleep(15)", {}, 0),  # longer than srun waits for a silent node
@@ -73,7 +73,7 @@ def told(figure, campaign, part, wrong, seed):
     assert not wrong, f"seed {seed}: {wrong[0]}"
 
 
-def test_busy_nodes_slow_prologs_and_late_plugins(cluster, campaign, figure, seed):
+def test_busy_and_late_nodes_are_not_named(cluster, campaign, figure, seed):
     with busy_cores(4):
         wrong = wrong_lines(campaign, seed, 700, 8, lambda kind: wrong_line(cluster, kind))
     told(figure, campaign, "busy", wrong, seed)
@@ -81,7 +81,7 @@ def test_busy_nodes_slow_prologs_and_late_plugins(cluster, campaign, figure, see
 
 @pytest.fixture
 def drops_udp(cluster):
-    """The host of srun drops all that arrives by UDP, as a firewall does: no process gets an error."""
+    """The host of srun drops all incoming UDP, as a firewall does: no process gets an error."""
     change = "ip rule {} pref 0 iif $(ip -o link show type veth | sed 's/^[0-9]*: //; s/[@:].*//; q') ipproto udp blackhole"
     keep = "ip rule add pref 1 lookup local && ip rule del pref 0 lookup local"
     cluster.succeed(["sh", "-ec", f"{keep}; {change.format('add')}"], user="root")
@@ -90,7 +90,7 @@ def drops_udp(cluster):
                     user="root")
 
 
-def test_udp_that_is_dropped(drops_udp, campaign, figure, seed):
+def test_no_node_is_named_where_udp_is_dropped(drops_udp, campaign, figure, seed):
     wrong = wrong_lines(campaign, seed, 100, 8, lambda kind: wrong_line(drops_udp, kind))
     with drops_udp.without_plugin("node003"):  # control: no report arrives, so this node is not named
         done = drops_udp.run(["srun", "-N4", "--ntasks-per-node=2", "--gres=gpu:2", "python3", "-c", "1"])
@@ -98,8 +98,8 @@ def test_udp_that_is_dropped(drops_udp, campaign, figure, seed):
     told(figure, campaign, "UDP dropped", wrong, seed)
 
 
-def test_nodes_of_1_0_0(cluster, campaign, figure, seed):
-    """srun has this version. Where some nodes have it, too, the line names the others, with the old version as a cause."""
+def test_no_node_is_named_where_all_have_1_0_0(cluster, campaign, figure, seed):
+    """srun has this version. If only some nodes had 1.0.0, srun would name these, with the old version as a cause."""
     old = build_1_0_0()
     with ExitStack() as mounts:
         for node in cluster.nodes:
@@ -108,7 +108,7 @@ def test_nodes_of_1_0_0(cluster, campaign, figure, seed):
     told(figure, campaign, "nodes of 1.0.0", wrong, seed)
 
 
-def test_128_nodes(cluster_factory, campaign, figure, seed):
+def test_no_node_of_128_is_named(cluster_factory, campaign, figure, seed):
     cluster = cluster_factory("confirm128", asks=False).up("--nodes", "128", "--gpus", "2", "--cpus", "8")
     wrong = wrong_lines(campaign, seed, 100, 1, lambda kind: wrong_line(cluster, kind, 128), ["short", "asked", "failed"])
     told(figure, campaign, "128 nodes", wrong, seed)

@@ -1,7 +1,7 @@
 """The plugin with AddressSanitizer and UndefinedBehaviorSanitizer inside slurmstepd and srun.
 
-slurmd is started with the sanitizers' runtimes, and hands them on to slurmstepd, not to tasks. Slurm's own leaks are
-reported, too: what counts are stacks in which our object has a frame.
+slurmd is started with the sanitizers' runtimes, and passes them on to slurmstepd, not to tasks. Slurm's own leaks are
+reported, too: only stacks with a frame of our object count.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -27,15 +27,15 @@ IN_FULL = 1000
 AT_ONCE = 3
 IN_SRUN, IN_SRUN_IN_FULL = 7, 70
 
-# Each host has links of its own by these names: slurmstepd loads the sanitized build, srun as a test wants it.
+# Each host has its own links with these names: slurmstepd loads the sanitized build, and srun the build that a test chooses.
 LINKS = {PLUGIN: f"spank_plugin/{PLUGIN}", CONTROL: f"tests/doubles/{CONTROL}"}
 LINK_FOLDER = "/run/slurm"
-# With the object in each frame, also in that of an inlined function: "#1|leak|/.../misbehaving_spank.so|../misbehaving_spank.c:33".
+# Each frame has its object, also that of an inlined function: "#1|leak|/.../misbehaving_spank.so|../misbehaving_spank.c:33".
 SANITIZER_FRAME = "stack_trace_format=#%n|%f|%m|%S"
 
 
 def reports_with(folder: Path, pattern: str, name: str) -> list[str]:
-    """The stacks in all of ASan's files in which the object has a frame, as readable text."""
+    """The stacks with a frame of the object in all of ASan's files, as readable text."""
     found = []
     for path in sorted(folder.glob(pattern)):
         parts = re.split(r"\n\s*\n", path.read_text(errors="replace"))
@@ -53,7 +53,7 @@ def built(build, part):
 
 
 def runtime(name):
-    """Where the compiler that built the plugin has the runtime of a sanitizer."""
+    """The path of a sanitizer's runtime, of the compiler that built the plugin."""
     found = run_here(["gcc", f"-print-file-name={name}"], check=True).stdout.strip()
     if not os.path.exists(found):
         pytest.skip(f"gcc has no {name}")
@@ -61,7 +61,7 @@ def runtime(name):
 
 
 def sanitizers(log):
-    """The environment of a program that is to load sanitized plugins. Slurm itself leaks: the exit status must not show it."""
+    """The environment of a program that loads sanitized plugins. Slurm itself leaks, so leaks do not change the exit status."""
     options = f"{SANITIZER_FRAME}:log_path={log}:detect_leaks=1:exitcode=0:fast_unwind_on_malloc=0"
     return [f"LD_PRELOAD={runtime('libasan.so')}:{KEEP_LOADED}", f"ASAN_OPTIONS={options}"]
 
@@ -78,7 +78,7 @@ def link_plugins(cluster, node, build):
 
 @pytest.fixture(scope="module")
 def sanitized(cluster_factory, tmp_path_factory):
-    """A cluster whose slurmstepds load the sanitized plugin; where they may write reports, as root and as the user."""
+    """A cluster whose slurmstepds load the sanitized plugin, and the folder for their reports, which root and the user may write."""
     cluster = cluster_factory("sanitized")
     folder = cluster.state / "spool" / "reports"
     file = tmp_path_factory.mktemp("sanitized") / "plugstack.conf"
@@ -94,7 +94,7 @@ def sanitized(cluster_factory, tmp_path_factory):
 
 
 def come_to_rest(cluster, seconds=60):
-    """Waits for the slurmstepds: they look for leaks when they end. What is left then is ended: the stacks of each."""
+    """Waits for the slurmstepds, which look for leaks when they end. Kills the remaining ones and returns their stacks."""
 
     def left():
         return [pid for pid in cluster.processes() if command_line(pid).startswith(b"slurmstepd")]
@@ -109,12 +109,12 @@ def come_to_rest(cluster, seconds=60):
 
 
 def stacks(pid):
-    """Of all its threads. A frame names its object, or its source where that is known."""
+    """The stacks of all its threads. A frame names its object, or its source if that is known."""
     return run_here(["gdb", "-p", pid, "-batch", "-ex", "thread apply all backtrace 30"], timeout=60).stdout
 
 
 def is_in(plugin, told):
-    """Whether stacks have a frame of a plugin."""
+    """True if the stacks have a frame of this plugin."""
     source = {PLUGIN: "/spank_plugin/", CONTROL: "misbehaving_spank.c"}[plugin]
     return plugin in told or source in told
 
@@ -125,9 +125,9 @@ def started(cluster):
     return len(re.findall(r"launch task StepId=|Launching batch job ", logs))
 
 
-def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure):
-    """UBSan's reports go to the step's stderr, ASan's into files: the file of leaks at the end, which Slurm's own leaks
-    always fill, is missing where a slurmstepd did not come to its end."""
+def test_slurmstepd_under_sanitizers_has_no_report_of_ours(sanitized, campaign, seed, figure):
+    """UBSan reports to the step's stderr, ASan into files. Slurm's own leaks make each slurmstepd write a file at its end: if
+    one is missing, a slurmstepd did not reach its end."""
     runner, folder = sanitized
     shapes = fixed() + campaign.size(generated(IN_FULL - len(fixed()), seed), [])
     outcomes = campaign.run(runner.run, shapes, AT_ONCE)
@@ -138,7 +138,7 @@ def test_slurmstepd_under_sanitizers(sanitized, campaign, seed, figure):
     found = reports_with(folder, "report.*", PLUGIN) + [done.stderr for done in outcomes if UBSAN in done.stderr]
     ended, of = len(list(folder.glob("report.*"))), started(runner.cluster)
     got = f"{len(found)} reports with our frames; {len(shapes)} steps and scripts, {of} slurmstepds"
-    # Seen in 1 of 40 short runs, and not explained: a fork of a process with threads can hang in ASan's runtime.
+    # Happened in 1 of 40 short runs, without an explanation: a fork of a process with threads can hang in ASan's runtime.
     got += f", of which {len(held)} did not end" if held else ""
     figure("C5", "slurmstepd", got=got, met=not (found or held) and ended >= of, seed=seed,
            control="overflows, a leak and a shift too far of another plugin are reported")
@@ -161,7 +161,7 @@ DEEDS = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_control_what_another_plugin_does_is_reported(sanitized, deed):
+def test_control_faults_of_another_plugin_are_reported(sanitized, deed):
     runner, folder = sanitized
     cluster = runner.cluster
     before = set(reports_with(folder, "report.*", CONTROL))
@@ -196,12 +196,12 @@ SRUN_SHAPES = ([], ["--bootstrap=explain", "-m", "cyclic"], ["--bootstrap-interf
 
 @pytest.fixture
 def sanitized_srun(sanitized):
-    """Runs srun with the sanitized plugins: its result."""
+    """Runs srun with the sanitized plugins; returns its result."""
     cluster = sanitized[0].cluster
     link_plugins(cluster, "head", SANITIZED)
 
     def run(*options):
-        # The preload is for srun alone: the tasks have it from its environment until `env` takes it away.
+        # The preload is for srun alone: tasks inherit it from srun's environment until `env` removes it.
         step = ["srun", "-N1", "-n2", "--gres=gpu:2", *options, "env", "-u", "LD_PRELOAD", "true"]
         return cluster.run(["env", *sanitizers(sanitized[1] / "srun"), *step], timeout=200)
 
@@ -210,11 +210,11 @@ def sanitized_srun(sanitized):
 
 
 def is_lost_by_slurm(report):
-    """Slurm 22.05 does not free submit_line of the steps that it returns: each caller loses that text."""
+    """Slurm 22.05 does not free submit_line of the steps that it returns: each caller leaks this text."""
     return "unpackmem_xmalloc" in report and "slurm_get_job_steps" in report
 
 
-def test_srun_under_sanitizers(sanitized, sanitized_srun, campaign, figure):
+def test_srun_under_sanitizers_has_no_report_of_ours(sanitized, sanitized_srun, campaign, figure):
     found, succeeded = [], 0
     for number in campaign.each(range(campaign.size(IN_SRUN_IN_FULL, IN_SRUN))):
         done = sanitized_srun(*SRUN_SHAPES[number % len(SRUN_SHAPES)])
@@ -222,15 +222,15 @@ def test_srun_under_sanitizers(sanitized, sanitized_srun, campaign, figure):
         found += [done.stderr] if UBSAN in done.stderr else []
     reports = reports_with(sanitized[1], "srun.*", PLUGIN)
     found += [report for report in reports if not is_lost_by_slurm(report)]
-    assert sum(map(is_lost_by_slurm, reports)) <= campaign.done, "an srun asks once for its step, whose text is then lost"
+    assert sum(map(is_lost_by_slurm, reports)) <= campaign.done, "each srun leaks this text once"
     got = f"{len(found)} reports with our frames in {campaign.done} sruns"
     figure("C5", "srun", got=got, met=not found, control="an overflow and a leak of another plugin are reported")
     assert not found, "\n\n".join(found[:5])
-    assert succeeded > 0 and list(sanitized[1].glob("srun.*")), "srun loses memory at its end: where that is not seen, nothing is"
+    assert succeeded > 0 and list(sanitized[1].glob("srun.*")), "control: srun's own leaks must be reported"
 
 
 @pytest.mark.parametrize("deed, words", [("overflow", "heap-buffer-overflow"), ("leak", "Direct leak of 16 byte")])
-def test_control_what_another_plugin_does_in_srun_is_reported(sanitized, sanitized_srun, deed, words):
+def test_control_faults_of_another_plugin_in_srun_are_reported(sanitized, sanitized_srun, deed, words):
     with sanitized[0].cluster.other_plugstack(plugstack(f"{deed}=local_user_init")):
         sanitized_srun()
     assert any(words in text for text in reports_with(sanitized[1], "srun.*", CONTROL))

@@ -1,4 +1,4 @@
-"""`slurm-bootstrap supervise`: a training goes on after each kind of failure, and what is not to go on does not."""
+"""`slurm-bootstrap supervise`: a training continues after each kind of failure, unless it must not restart."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -33,7 +33,7 @@ if rank in ranks.split(","):
     os.kill(os.getpid(), int(number)) if what == "kill" else os._exit(int(number))
 time.sleep(0 if ranks == "none" else 600)
 """
-# What a test does to ranks of the first start, also to one that waits for the others.
+# Lets a test control ranks of the first start, also a rank that waits for the others.
 OBEY = """
 def obey():
     while True:
@@ -49,7 +49,7 @@ threading.Thread(target=obey, daemon=True).start()
 
 
 def slow_training():
-    """The example, which obeys, and takes a while for each step."""
+    """The example, slowed down, and with ranks that a test can control."""
     text = (REPOSITORY / "etc/examples/train_checkpoint.py").read_text()
     for old, new in ((f'signals = []', f"{OBEY}\nsignals = []"), ("step % 100 == 0", "step % 5 == 0"), ("lr=0.01)", "lr=0.001)"), ("        stopped = is_to", "        time.sleep(0.03)\n        stopped = is_to"),
                      ("{loss.item():.6f}\", flush", "{loss.item():.6f} at {time.time():.2f}\", flush")):
@@ -70,7 +70,7 @@ class Site:
         return path
 
     def submit(self, script, nodes, *options):
-        """(number of the job, its folder); the job has the first nodes"""
+        """(id of the job, its folder); the job has the first nodes"""
         self.idle()
         folder = self.folder()
         (folder / "job").write_text(f"#!/bin/bash\n{script}\necho status $?\n")
@@ -100,8 +100,8 @@ class Site:
                      "do sleep 0.05; done; slurmd")  # fmt: skip
 
     def idle(self):
-        """All nodes are healthy and idle. Where a node was lost, a step manager of Slurm 24.11 does not end, and Slurm itself drains
-        the node of the batch script after a minute."""
+        """Waits until all nodes are healthy and idle. After the loss of a node a step manager of Slurm 24.11 does not end, and Slurm itself
+        drains the node of the batch script after a minute."""
 
         def is_idle():
             resume = "scancel -u alice; scontrol update nodename=$(sinfo -h -o %N -p main) state=resume"
@@ -186,7 +186,7 @@ CASES = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_not_restarted(site, case):
+def test_a_step_that_is_not_restarted_ends_with_its_reason(site, case):
     options, orders, what, sentence, status, starts = CASES[case]
     words = " ".join(f"'{order}'" for order in orders)
     after = f"& until grep -qs 'rank 1 on' out; do sleep 0.1; done; sleep 3; {what}; wait $!" if what else ""
@@ -199,7 +199,7 @@ def test_what_is_not_restarted(site, case):
 
 
 @pytest.mark.full
-def test_scancel_of_the_job_ends_it(site):
+def test_scancel_of_the_job_ends_supervise(site):
     job, folder = site.supervise(PROGRESSES, 3, 2, "9 9 exit 9")
     wait_for(lambda: len(nodes_of(text_of(folder), 0)) == 2, 60, text_of(folder))
     site.cluster.run(["scancel", job])
@@ -208,8 +208,8 @@ def test_scancel_of_the_job_ends_it(site):
 
 
 @pytest.mark.full
-def test_a_signal_goes_on_to_the_step_and_ctrl_c_reaches_it_once(site):
-    """What a terminal sends, srun has got already."""
+def test_a_signal_is_passed_to_the_step_and_ctrl_c_arrives_once(site):
+    """A terminal has already sent Ctrl-C to srun."""
     rank = site.cluster.write_home("typed.py", "import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
                                    "print('up', flush=True)\nwhile True:\n    time.sleep(1)\n")  # fmt: skip
     line = f"salloc -N2 --ntasks-per-node=1 bash -c 'slurm-bootstrap supervise -- srun -N2 -n2 python3 {rank}; echo status $?'"

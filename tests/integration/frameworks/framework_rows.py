@@ -1,6 +1,6 @@
-"""Which real framework is started how: rows of the table in etc/doc/frameworks-run.md, as data.
+"""The starts of real frameworks: rows of the table in etc/doc/frameworks-run.md, as data.
 
-A line is what a user types in the folder of the programs. In it
+A line is a command that a user types in the folder of the programs. In it
   FOUR stands for  -N2 --ntasks-per-node 2 --gres gpu:2   a task for each GPU
   TWO  stands for  -N2 --ntasks-per-node 1 --gres gpu:2   a task for each node
 Most lines with the plugin are run on two nodes and, with -N1, on one.
@@ -16,7 +16,7 @@ PER_NODE = 2
 
 PYTORCH, PYTORCH_2_7, PYTORCH_DEBIAN = "pytorch", "pytorch-2.7", "pytorch-debian"
 QUICK = ("jax", PYTORCH_DEBIAN)  # environments that each run of the tests makes
-# Of them, what each run starts without the plugin, too.
+# Rows of these that each run also starts without the plugin.
 QUICK_WITHOUT = ("PyTorch 1.13, DDP, env://", "PyTorch 1.13, torchrun", "JAX 0.10")
 
 # PyTorch 1.13 on Python 3.11 takes no default here; see core/plan/frameworks.cc.
@@ -27,17 +27,17 @@ MASTER = "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)"
 
 @dataclass(frozen=True)
 class Row:
-    name: str  # the framework and what of it
+    name: str  # the framework and the part of it
     environment: str
     plugin: str  # the line
-    off: str = ""  # what the user types where there is neither plugin nor preload; '': the same line
-    instead: str = "the same line"  # that, in short
+    off: str = ""  # the line without plugin and preload; '': the same line
+    instead: str = "the same line"  # a short form of it
     preload: bool = True  # whether the line runs with the preload alone, too
     no_preload: str = ""  # why not
     ranks: int = NODES * PER_NODE
     worlds: int = 1  # of that many ranks each
-    repeats: bool = False  # whether it prints some lines again
-    shown: int = 0  # how many of them, where the launcher keeps the output of the others
+    repeats: bool = False  # True if it prints some lines twice
+    shown: int = 0  # the number of shown ranks, if the launcher hides the output of others
     one_node: bool = True
     trains: bool = True  # the program prints its loss
     around: str = "LINE"  # what the line stands in
@@ -47,14 +47,14 @@ class Row:
         return self.environment in QUICK and (how == "plugin" or self.name in QUICK_WITHOUT)
 
     def command(self, line, nodes=NODES):
-        """What bash is given."""
+        """The line for bash."""
         line = self.around.replace("LINE", line)
         for word, options in SHAPES.items():
             line = line.replace(word, options)
         return line.replace("-N2", f"-N{nodes}").replace("NODES", str(nodes))
 
 
-# In a batch script; and twice at once in a job.
+# Lines in a batch script, and two at once in a job.
 SCRIPT = "bash batch.sh SHAPE -- 'LINE'"
 TWICE = "salloc -Q -N2 --exclusive --gres gpu:4 bash -c 'for i in 1 2; do LINE & done; wait'"
 WRAPPER = "a wrapper script"  # that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT
@@ -62,7 +62,7 @@ WRAPPER = "a wrapper script"  # that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_A
 
 FABRIC_RUN = "fabric run --accelerator cpu --devices 2 --main-port 2952"
 SLOTS = "scontrol show hostnames node[001-002] | sed 's/$/ slots=2/' > hostfile; "  # of DeepSpeed's launcher
-UNEVEN = "salloc -Q -N2 -n4 --gres gpu:2 srun -n 4 -m plane=3"  # three tasks on a node and one on the other
+UNEVEN = "salloc -Q -N2 -n4 --gres gpu:2 srun -n 4 -m plane=3"  # three tasks on one node and one on the other
 ACCELERATE_LAUNCH = ("accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no "
                      "--main_process_port 2951")
 COMPILES = {"seconds": 400}  # DeepSpeed's first start with its CPU accelerator compiles an extension, half a minute on a core of its own
@@ -71,7 +71,7 @@ IN_SHELL = {"one_node": False, "preload": False, "no_preload": "loading it asks 
 
 
 def in_script(shape, sets_ranks=""):
-    """Of a line in a batch script, which may have a step in it; without one there is nothing to preload."""
+    """The fields of a line in a batch script. A line without a step has nothing to preload."""
     more = {"preload": False, "no_preload": f"{sets_ranks} sets the ranks"} if sets_ranks else {}
     return {"around": SCRIPT.replace("SHAPE", shape), "one_node": False} | more
 
@@ -184,7 +184,7 @@ ROWS = [
     Row("Lightning 2.6, two devices in the shell of one task", PYTORCH,
         "srun -N1 -n1 --gres gpu:2 bash -c 'python3 lightning_train.py trainer 2 1'",
         ranks=2, repeats=True, **IN_SHELL),
-    # What users start in a shell are their own worlds, which stay as they are.
+    # Worlds that users start in a shell stay as they are.
     Row("transformers 5.24, a sweep in a shell", PYTORCH,
         "srun -N1 --ntasks-per-node 2 --gres gpu:2 bash -c 'CUDA_VISIBLE_DEVICES=$SLURM_LOCALID python3 trainer_train.py'", ranks=1,
         worlds=2, **IN_SHELL),
@@ -253,7 +253,7 @@ ROWS = [
     Row("mpi4py 4.1", "chainermn", "srun --mpi=pmix FOUR python3 train_mpi4py.py"),
 ]
 
-# What was not run, and why.
+# Frameworks that are not run, and the reasons.
 NOT_RUN = {
     "torchrun's restarts": "PyTorch 2.15 with gloo: a new worker may get the address of an old one, with the plugin and without",
     "`ray symmetric-run` on several nodes": "Ray 2.60 trains, but does not end on the second node, with the plugin and without",

@@ -1,4 +1,4 @@
-"""Every example trains, or measures, started with the line at its head, word for word, with the framework itself."""
+"""Every example trains, or measures, when started with the line at its head, word for word, with the real framework."""
 
 import ast
 import re
@@ -18,8 +18,8 @@ HEADS = {".py": '"""', ".cc": "// ", ".sbatch": "# "}
 FINAL = re.compile(r"^(?:\[default0\]:|\[0\]<stdout>:)?final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks.*", re.M)
 LIMIT = 80  # seconds
 
-# Runs $1, which is an sbatch line, waits for the job, and shows its output as srun would: then a message of PMIx that
-# slurmstepd lost is seen. `sbatch --wait` would ask in ever longer intervals.
+# Runs the sbatch line $1, waits for the job, and prints its output as srun would, so that a message of PMIx that slurmstepd
+# lost is noticed. `sbatch --wait` would poll at ever longer intervals.
 SUBMIT = """
 said=$($1) && job=${said##* } || exit 90
 for ((i = 0; i < $2 * 4; i++)); do [[ -n $(squeue -h -j $job 2>&1) ]] || break; sleep 0.25; done
@@ -40,12 +40,12 @@ def start_line(name: str) -> str:
 
 
 def environment_of(name: str) -> str:
-    """Of scripts/frameworks; '' where Debian's packages are enough."""
+    """The environment of scripts/frameworks for an example; '' if Debian's packages are enough."""
     return next((environment for word, environment in ENVIRONMENTS.items() if f"_{word}" in name), "")
 
 
 def with_framework(name: str):
-    """As a parameter: what is not JAX takes minutes to build or to load."""
+    """The example as a parameter. Frameworks other than Debian's and JAX take minutes to build or to load: marked as full."""
     return pytest.param(name, marks=[pytest.mark.full] if environment_of(name) not in ("", "jax") else [])
 
 
@@ -146,7 +146,7 @@ def test_a_script_trains_when_it_is_submitted(cluster, environments, name):
 @pytest.mark.full
 @pytest.mark.parametrize("options, program", [("", ""), ("--ntasks-per-node=1 --cpus-per-task=2", "torchrun")])
 def test_a_training_that_is_requeued_twice_goes_on(cluster, options, program):
-    """Once as before the time limit, once by scontrol while it trains."""
+    """Once by the signal before the time limit, once by scontrol while it trains."""
     text = (EXAMPLES / "train_checkpoint.sbatch").read_text()
     cluster.write_home("long.sbatch", text.replace("train_checkpoint.py", "train_checkpoint.py --steps 600"))
     line = f"sbatch --parsable --output=long-%j.out {options} long.sbatch {program}"
@@ -180,12 +180,12 @@ def test_a_training_that_stops_in_its_last_step_ends_with_the_next_start(cluster
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith(".py")])
-def test_a_program_is_python_of_an_old_release_too(name):
+def test_an_example_is_valid_in_python_3_8(name):
     ast.parse((EXAMPLES / name).read_text(), name, feature_version=(3, 8))
 
 
 def test_torchrun_without_the_plugin_trains_on_each_node_alone(cluster):
-    """Control: it is the plugin's variables that make one training of the two nodes."""
+    """Control: only the plugin's variables join the two nodes in one training."""
     debian = "env PET_REDIRECTS=1 PET_TEE=1"  # as in train_torchrun.sbatch
     alone = "srun -N2 --ntasks-per-node 1 --gres gpu:2 --bootstrap=off"
     done = start(cluster, f"{alone} {debian} torchrun train_ddp.py --steps 8")
@@ -197,7 +197,7 @@ def test_torchrun_without_the_plugin_trains_on_each_node_alone(cluster):
     (("    agree =", "    weights[3] *= 1 + 1e-6 * rank\n    agree ="), "the ranks do not hold the same parameters"),
 ])
 def test_a_training_that_went_wrong_fails(cluster, change, complaint):
-    """Control: what the tests above take for success."""
+    """Control: the tests above can fail."""
     text = (EXAMPLES / "train_mpi4py.py").read_text()
     assert text.count(change[0]) == 1
     cluster.write_home("wrong.py", text.replace(*change))

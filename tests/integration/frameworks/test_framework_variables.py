@@ -1,5 +1,5 @@
-"""What a framework finds that depends on the node: cores, interfaces. frameworks_test.cc has the other variables, and the frameworks
-themselves run in test_real_frameworks.py."""
+"""Variables of frameworks that depend on the node: cores, interfaces. frameworks_test.cc has the other variables, and
+test_real_frameworks.py runs the frameworks themselves."""
 
 import os
 
@@ -10,7 +10,7 @@ AGENTS = ("-N2", "--ntasks-per-node=1", "--gres=gpu:2")
 
 ASKED = {"SLURM_BOOTSTRAP": "on"}
 
-# What a row has beside `srun` is on its line.
+# The options of each row are on its line.
 site = module_cluster("frameworks", "--nodes", "4", "--gpus", "4", "--cpus", "16", asks=False)
 
 
@@ -19,13 +19,13 @@ def run(cluster, *command, env=None):
 
 
 def values(site, expression, *options, env=None):
-    """What the shell makes of an expression in each of four tasks, in order of rank."""
+    """The shell's value of an expression in each of four tasks, in order of rank."""
     done = run(site, "srun", *FOUR, *options, "bash", "-c", f"echo $SLURM_PROCID {expression}", env=env)
     return [line.partition(" ")[2] for line in sorted(done.stdout.splitlines())]
 
 
-def test_threads_are_the_tasks_cores(site):
-    # The cluster plays nodes with more cores than the machine has, and no task can have more than are there.
+def test_the_number_of_threads_is_that_of_the_tasks_cores(site):
+    # The cluster's nodes claim more cores than the machine has, and no task can have more cores than exist.
     cores = len(os.sched_getaffinity(0))
     for options, threads in ((("-c4",), 4), (("-c1",), 1), ((), 1)):
         assert values(site, "$OMP_NUM_THREADS", *options, env=ASKED) == [str(min(threads, cores))] * 4

@@ -1,6 +1,6 @@
-"""`slurm-bootstrap run --horovod` with the rendezvous server of Horovod itself, from its package on PyPI.
+"""`slurm-bootstrap run --horovod` with Horovod's own rendezvous server, from its package on PyPI.
 
-Its ranks stand for Horovod's extension, which takes minutes to build: framework_rows.py has rows of that.
+The ranks are stand-ins for Horovod's extension, which takes minutes to build; framework_rows.py has rows with it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -20,7 +20,7 @@ VERSION = "0.28.1"
 CLIENT = ("python3", "/home/alice/meet.py")
 RUN = (COMMAND, "run", "--horovod", "--")
 
-# A rank: leaves its step and host at the server, as Horovod's Gloo does with its address, and reads those of all ranks.
+# A rank: stores its step and host at the server, as Horovod's Gloo does with its address, and reads those of all ranks.
 MEET = """
 import contextlib, os, time, urllib.error, urllib.request
 
@@ -153,7 +153,7 @@ def test_the_server_ends_with_rank_0(site):
     ({"PATH": "/nothing"}, "could not make the Horovod world with python3: it does not run here"),
     ({"HOROVOD_CONTROLLER": "mpi"}, "HOROVOD_CONTROLLER=mpi is set, and --horovod makes a world over Gloo"),
 ], ids=["no Horovod", "no Python", "MPI's controller"])
-def test_what_cannot_be_had_ends_the_step_with_one_sentence(site, env, sentence):
+def test_a_missing_requirement_ends_the_step_with_one_sentence(site, env, sentence):
     ranks = 1 if "HOROVOD_CONTROLLER" in env else 4
     changed = [f"{name}={value}" for name, value in env.items()]
     done = run(site, "-n", str(ranks), "/usr/bin/env", *changed, *RUN, "/usr/bin/true")

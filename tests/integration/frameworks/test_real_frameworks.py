@@ -1,4 +1,4 @@
-"""The frameworks themselves, from their packages: with the plugin, with the preload alone, and as users start them today.
+"""The real frameworks, from their packages: with the plugin, with the preload alone, and as users start them today.
 
 Prints the table of etc/doc/frameworks-run.md at its end; --write-frameworks-table writes it there.
 """
@@ -43,13 +43,13 @@ def table(request):
 
 
 def run_line(row):
-    """Of a row that this run has tried."""
+    """The table's line for a row that this run has tried."""
     cells = [outcomes.get((row.name, how)) for how in HOWS]
     return f"| {row.name} | `{shown(row.plugin)}` | {' | '.join(cell or '' for cell in cells)} | {row.instead} |" if any(cells) else ""
 
 
 def new_table(old):
-    """What this run has not tried stays as it was."""
+    """The new table; rows that this run has not tried stay as they were."""
     cells = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[-4:-1] for line in old.splitlines() if " | " in line}
     lines = list(HEAD)
     for row in ROWS:
@@ -62,7 +62,7 @@ def new_table(old):
 
 
 def shown(line):
-    """As a cell of the table has it: the shapes by name, which stand above it."""
+    """A line as a cell of the table, with the names of the shapes, which are explained above it."""
     return line.replace("|", "\\|")
 
 
@@ -93,7 +93,7 @@ def check(row: Row, done, nodes):
     assert done.returncode == 0, said
     lines = [(int(rank), int(size)) for rank, size, _ in RANK.findall(done.stdout)]
     seen = Counter(set(lines) if row.repeats else lines)
-    if seen:  # what the example of DDP prints is a table
+    if seen:  # the example of DDP prints a table instead
         assert seen == Counter({(rank, ranks): row.worlds for rank in range(row.shown or ranks)}), said
     if not row.trains:
         assert seen, said
@@ -104,7 +104,7 @@ def check(row: Row, done, nodes):
 
 
 def preloaded(line):
-    """As a user loads it: for one srun, or for all that a line starts."""
+    """The line with the library preloaded as a user does it: for one srun, or for all programs of the line."""
     setting = f"LD_PRELOAD={inside(LIBRARY)}"
     return line.replace("srun ", f"srun --export=ALL,{setting} ", 1) if "srun " in line else f"export {setting}; {line}"
 
@@ -117,7 +117,7 @@ def rows_for(how):
 
 
 @pytest.mark.parametrize("row", rows_for("plugin"))
-def test_with_the_plugin(site, environments, row, is_full):
+def test_a_framework_starts_with_the_plugin(site, environments, row, is_full):
     folder = environments(row.environment)
     said = check(row, run(site, folder, row, row.command(row.plugin)), NODES)
     if row.one_node and (is_full or row.name in QUICK_WITHOUT):
@@ -126,7 +126,7 @@ def test_with_the_plugin(site, environments, row, is_full):
 
 
 @pytest.mark.parametrize("row", rows_for("preload"))
-def test_with_the_preload_alone(site, environments, row):
+def test_a_framework_starts_with_the_preload_alone(site, environments, row):
     folder = environments(row.environment)
     line = row.command(preloaded(row.plugin))
     with site.other_plugstack():
@@ -134,15 +134,15 @@ def test_with_the_preload_alone(site, environments, row):
 
 
 @pytest.mark.parametrize("row", rows_for("off"))
-def test_with_neither(site, environments, row):
-    """As users start it today: a control of the programs, and what a line of the table is worth."""
+def test_a_framework_starts_with_neither(site, environments, row):
+    """As users start it today: a control of the programs, and the last column of the table."""
     folder = environments(row.environment)
     with site.other_plugstack():
         outcomes[row.name, "off"] = check(row, run(site, folder, row, row.command(row.off or row.plugin)), NODES)
 
 
 def test_a_world_needs_the_plugin_or_the_preload(site, environments):
-    """The control: the line that makes a world of four with the plugin makes four of one, or fails, without it."""
+    """The control: a line that makes a world of four with the plugin makes four worlds of one, or fails, without it."""
     row = next(row for row in ROWS if row.name.startswith("Accelerate 0.29"))
     folder = environments(row.environment)
     with site.other_plugstack():

@@ -1,4 +1,4 @@
-"""The example ./train on real clusters: any number of ranks computes what one process computes, and all end alike."""
+"""The example ./train on real clusters: any number of ranks has the losses of one process, and all ranks end alike."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ ENDED = re.compile(r"final loss (\S+) \(it was (\S+)\) and parameters (\w{16}) o
 
 
 class Training:
-    """What rank 0 printed."""
+    """The output of rank 0."""
 
     def __init__(self, stdout):
         assert (ended := ENDED.search(stdout)), stdout
@@ -27,7 +27,7 @@ class Training:
         assert self.losses
 
     def differs_from(self, other):
-        """The largest difference of any loss that was printed."""
+        """The largest difference between printed losses."""
         assert len(self.losses) == len(other.losses)
         pairs = [*zip(self.losses, other.losses), (self.final, other.final), (self.first, other.first)]
         return max(abs(one - two) for one, two in pairs)
@@ -35,7 +35,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def train():
-    """Its path inside every cluster."""
+    """The path of ./train inside every cluster."""
     return inside(TRAIN)
 
 
@@ -53,11 +53,11 @@ def start(cluster, train, *srun, options=()):
     done = cluster.succeed(["timeout", "60", "srun", *srun, train, *options], timeout=90)
     return Training(done.stdout)
 
-# As `scripts/cluster up` makes it, without an option, where no step asks.
+# Made by `scripts/cluster up` without an option; no step asks.
 unasked_cluster = module_cluster("unasked", asks=False)
 
 
-def test_the_line_as_it_is_written(unasked_cluster, train, one_process):
+def test_an_unasked_world_trains(unasked_cluster, train, one_process):
     done = unasked_cluster.run(["timeout", "60", *f"srun --ntasks-per-node 2 --gres gpu:2 {train}".split()])
     training = Training(done.stdout)
     assert done.returncode == 0 and [row[:4] for row in training.rows] == [("0", "node001", "0", "2"), ("1", "node001", "1", "2")]
@@ -66,7 +66,7 @@ def test_the_line_as_it_is_written(unasked_cluster, train, one_process):
 
 
 @pytest.mark.parametrize("mpi", [(), ("--mpi=pmix",)])
-def test_trains_with_the_plugin(wide_cluster, train, one_process, mpi):
+def test_the_example_trains_with_the_plugin(wide_cluster, train, one_process, mpi):
     """The line of the README, word for word."""
     training = start(wide_cluster, train, *mpi, "-N2", "--ntasks-per-node", "2", "--gres", "gpu:2")
     assert [row[:4] for row in training.rows] == [
@@ -77,7 +77,7 @@ def test_trains_with_the_plugin(wide_cluster, train, one_process, mpi):
 
 
 @pytest.mark.parametrize("nodes, ranks", [(1, 1), (1, 2), (2, 2), (2, 3), (2, 8)])
-def test_trains_without_the_plugin(cluster, train, one_process, nodes, ranks):
+def test_the_example_trains_without_the_plugin(cluster, train, one_process, nodes, ranks):
     training = start(cluster, train, f"-N{nodes}", f"-n{ranks}", "--gres", "gpu:2")
     assert training.size == len(training.rows) == ranks
     assert len({row[1] for row in training.rows}) == nodes
@@ -85,12 +85,12 @@ def test_trains_without_the_plugin(cluster, train, one_process, nodes, ranks):
     assert training.differs_from(one_process) <= TOLERANCE
 
 
-def test_another_batch_is_distinguished(one_process):
-    """Control: a gradient that misses one sample of 256 is seen by the comparison above."""
+def test_control_another_batch_size_is_noticed(one_process):
+    """Control: the comparison above notices a gradient without one sample of 256."""
     assert run_alone("--batch", "255").differs_from(one_process) > 100 * TOLERANCE
 
 
-def test_more_ranks_than_samples(cluster, train):
+def test_more_ranks_than_samples_train(cluster, train):
     few = ("--batch", "3", "--steps", "10", "--hidden", "8")
     training = start(cluster, train, "-N2", "--ntasks-per-node", "4", options=few)
     assert training.size == 8
@@ -107,7 +107,7 @@ def test_a_rank_with_other_parameters_is_noticed(cluster, train, odd):
     assert named == ({"1", "2", "3"} if odd == 0 else {"3"}), done.stderr
 
 
-def test_without_pmix_and_pmi1_the_error_has_the_remedy(cluster, train):
+def test_the_error_without_pmix_and_pmi1_names_the_option(cluster, train):
     blind = ["env", "-u", "SLURM_SRUN_COMM_PORT", train]
     done = cluster.run(["timeout", "60", "srun", "-N2", "--ntasks-per-node", "1", *blind])
     assert done.returncode != 0
@@ -115,7 +115,7 @@ def test_without_pmix_and_pmi1_the_error_has_the_remedy(cluster, train):
     assert "srun --mpi=pmix" in done.stderr
 
 
-def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
+def test_a_rank_that_cannot_read_its_step_does_not_train_alone(cluster, train):
     done = cluster.run(["timeout", "60", "srun", "--mpi=pmix", "-n2", "env", "-u", "SLURM_STEP_NODELIST", train])
     assert done.returncode != 0
     assert "loss" not in done.stdout and "train: " in done.stderr
@@ -124,7 +124,7 @@ def test_a_step_that_cannot_be_read_is_no_lonely_training(cluster, train):
     assert alone.returncode == 0 and "no task of a Slurm step" in alone.stdout, alone.stderr
 
 
-def test_the_example_of_the_manual_page(cluster, train, tmp_path):
+def test_the_example_of_the_manual_page_works(cluster, train, tmp_path):
     """The first program in bootstrap(3), compiled and started as described there."""
     program = next(block.text for block in read_page(REPOSITORY / "etc/man/bootstrap.3").blocks if block.kind == "c")
     (tmp_path / "example.c").write_text(program)
@@ -141,7 +141,7 @@ def test_the_example_of_the_manual_page(cluster, train, tmp_path):
 
 
 @pytest.mark.gpu
-def test_trains_on_gpus(gpu_cluster, gpus, train):
+def test_the_example_trains_on_gpus(gpu_cluster, gpus, train):
     """The C++ example on one node gives the losses of the CPUs, each rank on its own GPU"""
     # Up to rounding and another tanh.
     count = str(len(gpus))

@@ -1,4 +1,4 @@
-"""The oracle of the GPU tests by itself: it notices each kind of wrongness in reports made by hand."""
+"""The oracle of the GPU tests by itself: it notices each kind of fault in reports made by hand."""
 
 import pytest
 
@@ -8,7 +8,7 @@ DEVICES = (2, 3, 5, 7)  # of the step, in /dev; another job has the others
 
 
 def reports(mode: str, tasks: int, gpus: int = 4) -> list[dict[str, str]]:
-    """One step on one node as it should be."""
+    """The right reports of one step on one node."""
     entries, made = list(range(gpus)), []
     for rank in range(tasks):
         own = list(range(rank, gpus, tasks))[:max(1, gpus // tasks)] or [rank % gpus]
@@ -62,7 +62,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("mode, change, words", WRONG.values(), ids=WRONG)
-def test_what_is_wrong_with_one_task_is_noticed(mode, change, words):
+def test_a_fault_of_one_task_is_noticed(mode, change, words):
     step = reports(mode, 4)
     assert judge(step, Wanted(mode), step) == []
     broken = [dict(task) for task in step]
@@ -71,7 +71,7 @@ def test_what_is_wrong_with_one_task_is_noticed(mode, change, words):
     assert any(words in line for line in found), found
 
 
-def test_what_is_wrong_with_a_whole_step_is_noticed():
+def test_a_fault_of_a_whole_step_is_noticed():
     def found(step, wanted=Wanted(), **more):
         return "\n".join(judge(step, wanted, **more))
 
@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_whole_step_is_noticed():
     assert "node001: 2 steps at the same time have GPU 2" in together
 
 
-def test_what_slurm_left_to_a_bound_task_is_kept():
+def test_a_bound_task_keeps_the_gpus_that_slurm_left_it():
     wanted = Wanted(bound=True)
     twins = [task | {"@open": "2,3" if rank < 2 else "5,7", "CUDA_VISIBLE_DEVICES": "0,1"}
              for rank, task in enumerate(reports("first", 4))]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(slurm_release() != (22, 5), reason="the page has
 # Options of srun, and the rest of the row.
 TABLE = PAGE.read_text(encoding="utf-8").partition("| `srun` of Slurm 22.05 |")[2]
 ROWS = re.findall(r"^\| `(-.*?)` \| (.*) \|$", TABLE, re.MULTILINE)
-# One after the other, each when no other has GPUs: so Slurm gives each the first that fit.
+# One after the other, each while no other job has GPUs, so that Slurm gives each the first GPUs that fit.
 SCRIPT = """
 for word in off on; do
   for ((i = 0; i < 200; i++)); do [[ $(squeue --noheader) ]] || break; sleep 0.1; done
@@ -27,14 +27,14 @@ done
 
 
 def in_short(devices: list[int]) -> str:
-    """Numbers, with 0,1,2,3 as 0-3."""
+    """Numbers as ranges: 0,1,2,3 is 0-3."""
     if len(devices) > 2 and devices == list(range(devices[0], devices[-1] + 1)):
         return f"{devices[0]}-{devices[-1]}"
     return ",".join(map(str, devices)) or "none"
 
 
 def cell(tasks: list[list[int]]) -> str:
-    """A word for each task, or one for all."""
+    """A word for each task, or one word for all."""
     words = [in_short(task) for task in tasks]
     return f"{words[0]} each" if len(set(words)) == 1 < len(words) else " ".join(words)
 
@@ -46,7 +46,7 @@ def cluster(cluster_factory, request):
 
 @pytest.mark.parametrize("options, row", ROWS)
 def test_the_page_has_what_each_task_can_open_with_the_plugin_off_and_on(cluster, options, row):
-    """CUDA shows a task what it can open. The step has the same GPUs: the plugin opens none that Slurm did not give it."""
+    """CUDA shows a task the GPUs that it can open. The plugin adds none: all are GPUs that Slurm gave the step."""
     out = "/home/alice/shape"
     done = run_script(cluster, SCRIPT, {"OUT": out, "options": options, "probe": PROBE})
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,8 @@
-"""Real GPUs (label `gpu`; skipped without): the device of each task is the one that the driver and CUDA mean; training by the lines
-of the README, as a user types them, and what they gave.
+"""Real GPUs (label `gpu`; skipped without one): each task's device according to the driver and CUDA; and training by the lines of the
+README, as a user types them, with their results.
 
-Two nodes of a cluster have the same GPUs, those of this machine. NCCL takes two ranks on one GPU where they are on two hosts,
-and its traffic goes over a socket then: one GPU is enough for a world of two. scripts/gpu-check prints what each test measured.
+Both nodes of a cluster have the GPUs of this machine. NCCL accepts two ranks on one GPU if they are on two hosts, and then uses
+a socket, so one GPU is enough for a world of two. scripts/gpu-check prints each test's measurements.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -25,7 +25,7 @@ EXAMPLES = f"{INSIDE}/etc/examples"
 COMM_PROBE = f"{BUILT_INSIDE}/tests/integration/comm_probe"  # makes a communicator, or unique ids
 ENDED = re.compile(r"final loss (\S+) \(it was (\S+)\).* on (?:all )?(\d+) ranks")
 
-# One task that did not ask: what CUDA and the environment look like to it.
+# One task that did not ask prints CUDA's view and its environment.
 ONE_TASK = """
 import json, os, torch
 print(json.dumps({"devices": [str(torch.cuda.get_device_properties(i)) for i in range(torch.cuda.device_count())],
@@ -56,7 +56,7 @@ print("sum", int(values[0]), "of", job.size)
 
 
 def python_with(module, test):
-    """This Python, where that module sees a GPU."""
+    """This Python, if the module finds a GPU in it."""
     done = run_here([sys.executable, "-c", f"import {module}; assert {test}"], timeout=120)
     if done.returncode != 0:
         pytest.skip(f"needs {module} with CUDA for {sys.executable}, a Python that all users may read")
@@ -87,7 +87,7 @@ def run(cluster, line, timeout=60, **variables):
 
 
 def trained(done, ranks):
-    """The last line of a training; its loss fell, on all ranks."""
+    """The last line of a training, whose loss must have fallen on all ranks."""
     ended = ENDED.search(done.stdout)
     assert done.returncode == 0 and ended, done.stdout + done.stderr
     final, first, size = float(ended[1]), float(ended[2]), int(ended[3])
@@ -186,7 +186,7 @@ def test_the_python_package(nodes, gpus, record_property, module, needs, text):
     program = nodes.write_home("by_package.py", text)
     with nodes.other_plugstack():
         done = run(nodes, f"srun {preloading()} -N2 --ntasks-per-node {count} --gres gpu:{count} {python} {program}",
-                   PYTHONPATH=f"{INSIDE}/libbootstrap/python")  # the library is the one that is preloaded
+                   PYTHONPATH=f"{INSIDE}/libbootstrap/python")  # it uses the preloaded library
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"sum {2 * count} of {2 * count}"] * 2 * count
     record_property("measured", done.stdout.splitlines()[0])
@@ -240,7 +240,7 @@ def test_check_finds_nothing_wrong(nodes, gpus, record_property):
 # -- the device of each task
 
 
-# What a task of CUDA sees, through the driver's own interface: no toolkit is needed.
+# The devices that a CUDA task sees, through the driver's own interface: no toolkit is needed.
 TASK = r"""
 import ctypes, json, os
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -264,7 +264,7 @@ print(json.dumps({"devices": devices, "environment": dict(os.environ)}))
 
 
 def run_tasks(cluster, *options):
-    """What each task of a step sees, in order of rank."""
+    """The devices of each task of a step, in order of rank."""
     script = cluster.write_home("gpu_task.py", TASK)
     done = cluster.succeed(["srun", "-N1", *options, "/usr/bin/python3", script], timeout=120)
     tasks = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""The GPU matrix: each task of real steps gets GPUs of its own by the order of its list, and none is hidden from a peer."""
+"""The GPU matrix: each task of real steps gets its own GPUs by the order of its list, and no GPU is hidden from a peer."""
 
 import itertools
 import re
@@ -18,7 +18,7 @@ from layout_oracle import Report, by_step, read_reports
 
 IN_SHORT = {"uneven": 5, "open": 5}  # generated steps
 IN_FULL = {"uneven": 100, "open": 60}
-PARTS = 6  # of the named cases: the short form runs one for each version of cgroups and two without, the full form all
+PARTS = 6  # of the named cases: the short form runs one for each version of cgroups and two without cgroups, the full form all
 AT_ONCE = 4
 
 
@@ -37,7 +37,7 @@ class Outcome:
 class Runner:
     """Runs cases in a cluster, each with a folder of its own in alice's home."""
 
-    runs = itertools.count(1)  # of all runners: several may use one cluster
+    runs = itertools.count(1)  # shared by all runners: several may use one cluster
 
     def __init__(self, cluster: Cluster, names: dict[str, int] | None = None, variable: str = "CUDA_VISIBLE_DEVICES", label: str = ""):
         self.cluster = cluster
@@ -64,7 +64,7 @@ class Runner:
         return Outcome(case, reports, sentences, trouble)
 
     def as_cuda(self, report: Report) -> Report:
-        """The lists of other vendors count what can be opened, too; a mask of Intel's has no order of its own."""
+        """The lists of other vendors also count the devices that can be opened; Intel's mask has no order."""
         if self.variable == "CUDA_VISIBLE_DEVICES":
             return report
         assert "CUDA_VISIBLE_DEVICES" not in report and "CUDA_DEVICE_ORDER" not in report
@@ -74,8 +74,8 @@ class Runner:
         return report | {"CUDA_VISIBLE_DEVICES": ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def run_all(self, cases: list[Case]) -> list[Outcome]:
-        """Several at once, and those that wait for Slurm first. Where a hostfile assigns the tasks, and other jobs have GPUs
-        of those nodes, Slurm gives the job others and then refuses its step, without the plugin, too: such a case runs alone."""
+        """Runs several at once, first those that wait for Slurm. If a hostfile assigns the tasks, and other jobs have GPUs of those
+        nodes, Slurm gives the job other GPUs and then refuses its step, also without the plugin: such a case runs alone."""
         alone = [case for case in cases if "hostfile" in case.script]
         others = sorted((case for case in cases if case not in alone), key=lambda case: not case.slow)
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -92,7 +92,7 @@ def gpu_list(cluster: dict[str, int]) -> list[str]:
 
 @pytest.fixture(scope="module", params=CGROUP_VERSIONS)
 def uneven(request, cluster_factory) -> Runner:
-    # Some steps are bound to CPUs.
+    # Binds some steps to CPUs.
     options = [f"--constrain-devices={request.param}", "--set", "TaskPlugin=task/cgroup,task/affinity"]
     cluster = cluster_factory(f"gpus-{request.param}").up(*gpu_list(UNEVEN), *options)
     return Runner(cluster, label=f"devices constrained by cgroup {request.param}")
@@ -106,7 +106,7 @@ def open_to_all(cluster_factory) -> Runner:
 def outcomes_of(request, runner: Runner, gpus: dict[str, int], label: str, seed: int) -> list[Outcome]:
     if request.config.getoption("--full"):
         return runner.run_all(fixed(gpus) + generated(gpus, IN_FULL[label], seed))
-    # Other parts each time, so that the short form meets all of them sooner or later.
+    # Each run takes other parts, so that the short form covers all of them in time.
     parts = {"v1": [seed], "v2": [seed + PARTS // 2]}.get(runner.label[-2:], [seed, seed + PARTS // 2])
     cases = [case for part in parts for case in fixed(gpus)[part % PARTS::PARTS]]
     return runner.run_all(cases + generated(gpus, IN_SHORT[label], seed))
@@ -148,12 +148,12 @@ HIDDEN = "-N1 -n4 -w {with 4} --gpus-per-task=1"
 
 
 def test_without_the_plugin_slurm_hides_the_peers(uneven):
-    """Control: the oracle finds what users find without the plugin, and nothing when it is there."""
+    """Control: the oracle finds what users find without the plugin, and no fault with it."""
     outcome = uneven.run(placed(Case("hidden", f"srun --bootstrap=off {HIDDEN} $PROBE", ()), UNEVEN))
     assert sorted(task["@open"] for task in outcome.reports) == ["0", "1", "2", "3"]
     assert {task["CUDA_VISIBLE_DEVICES"] for task in outcome.reports} == {"0"}
     devices = {task["SLURM_LOCALID"]: cuda_devices(task) for task in outcome.reports}
-    assert devices == {"0": [0], "1": [1], "2": [2], "3": [3]}  # so set_device(LOCAL_RANK) fails for all but one
+    assert devices == {"0": [0], "1": [1], "2": [2], "3": [3]}  # so set_device(LOCAL_RANK) fails except for one task
     as_scripts_do = [task | {"RANK": task["SLURM_PROCID"], "LOCAL_RANK": task["SLURM_LOCALID"], "WORLD_SIZE": "4",
                              "BOOTSTRAP_GPU": "0", "SLURM_BOOTSTRAP_STEP": "0.0.0"} for task in outcome.reports]
     jobs = {task["SLURM_JOB_ID"]: {"node003": {0, 1, 2, 3}} for task in outcome.reports}
@@ -168,8 +168,8 @@ def test_without_the_plugin_slurm_hides_the_peers(uneven):
     assert len({cuda_devices(task)[int(task["LOCAL_RANK"])] for task in outcome.reports}) == 4
 
 
-def test_slurm_gets_no_binding_that_reaches_further(uneven):
-    """The default that the plugin sets is for one srun: not for the programs it starts, and not for other steps."""
+def test_slurm_gets_our_binding_for_one_srun_alone(uneven):
+    """The plugin's default applies to one srun: not to its programs, and not to other steps."""
     script = "srun --quiet -N1 -n2 --gpus-per-task=1 bash -c 'env | grep SLURM_GPU_BIND'; [ $? = 1 ]"
     assert "exit status 1" not in uneven.run(Case("variable", script, ())).trouble
     nested = "srun --quiet -N1 -n1 -c4 --gres=gpu:4 srun --bootstrap=off --overlap -c1 -n4 --gpus-per-task=1 $PROBE"
@@ -178,7 +178,7 @@ def test_slurm_gets_no_binding_that_reaches_further(uneven):
 
 @pytest.fixture
 def uuids(open_to_all):
-    """Slurm as where it knows the GPUs' UUIDs: lists of texts that the plugin has to take as they are."""
+    """Slurm as if it knew the GPUs' UUIDs: lists of texts that the plugin must not change."""
     original = open_to_all.cluster.plugstack
 
     def configure(text: str) -> Runner:
@@ -215,7 +215,7 @@ def test_a_mig_instance_stands_alone_in_its_list(uuids, mode):
 ONE_NODE = {"node001": 4}
 
 
-def test_lists_of_intel(cluster_factory):
+def test_intels_lists_are_right_and_cannot_have_an_order(cluster_factory):
     cluster = cluster_factory("gpus-intel").up(*gpu_list(ONE_NODE), "--gpu-env", "intel")
     runner = Runner(cluster, variable="ZE_AFFINITY_MASK")
     cases = [placed(case, ONE_NODE) for mode in ("index", "narrow") for case in basic_cases(mode)[:5:2]]
@@ -226,6 +226,6 @@ def test_lists_of_intel(cluster_factory):
     assert cluster.script("status").returncode == 0
 
 
-def test_no_node_suffered(uneven, open_to_all):
+def test_every_node_can_still_run_jobs(uneven, open_to_all):
     assert uneven.cluster.script("status").returncode == 0
     assert open_to_all.cluster.script("status").returncode == 0

@@ -1,5 +1,5 @@
-"""Near GPUs and near cores on a real cluster: two NUMA nodes of one CPU each, which this machine's CPUs 0 and 1 stand in for. The first two
-GPUs are near to CPU 1 and the last two near to CPU 0, by files of /sys and /proc that the node sees in place of its own."""
+"""Near GPUs and near cores on a real cluster: two NUMA nodes with one CPU each, which are CPUs 0 and 1 of this machine. The first two
+GPUs are near CPU 1 and the last two near CPU 0, by files of /sys and /proc that the node sees in place of its own."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def node(cluster_factory):
 
 
 def own_gpus(report):
-    """Physical GPUs of a task: the step holds all four, so that the list's numbers are those of the node."""
+    """Physical GPUs of a task: the step has all four, so the list's numbers are those of the node."""
     entries = [int(entry) for entry in report["CUDA_VISIBLE_DEVICES"].split(",")]
     places = report.get("BOOTSTRAP_GPUS", report["BOOTSTRAP_GPU"])
     return {entries[int(place)] for place in places.split(",")}
@@ -133,8 +133,8 @@ def test_explain_names_a_task_with_gpus_and_one_core(node):
     assert shown == {"-n2": [True, True], "-n1 -c2": [False, False]}
 
 
-# The kernel's own word in the program that `near` has started: CPUs of the process, and its memory policy. The machine has one
-# real NUMA node, so that only the memory of node 0 can be preferred.
+# The program that `near` starts asks the kernel for its CPUs and its memory policy. The machine has one real NUMA node, so
+# only the memory of node 0 can be preferred.
 KERNEL = r'''echo "$(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)" \
 "$(sed -n '1s/^[^ ]* \([a-z]*\).*/\1/p' /proc/self/numa_maps)" "GPU ${BOOTSTRAP_GPU-$CUDA_VISIBLE_DEVICES}" "OMP ${OMP_NUM_THREADS-}"'''
 ON_0, ON_1, ON_BOTH = ("0", "prefer"), ("1", "default"), ("0-1", "prefer")
@@ -165,8 +165,8 @@ def test_near_binds_to_the_cores_near_the_gpu(node, options, near, places, said)
     assert said in others and bool(said) == ("slurm-bootstrap near" in others), done
 
 
-def test_near_sets_our_thread_count_anew(node):
-    """Of a task with both CPUs, which near leaves one. The user's count stays."""
+def test_near_replaces_our_thread_count_and_keeps_the_users(node):
+    """A task has both CPUs, and near leaves it one. The user's own count stays."""
     line = ["srun", "-n1", "-c2", "--gres=gpu:1", "--cpu-bind=none", "--bootstrap=on", "env", "-u", "SLURM_CPUS_PER_TASK"]
     show = ["sh", "-c", "echo $OMP_NUM_THREADS"]
     counts = [node.cluster.run([*line, *words, *show], env=env).stdout.strip()
@@ -186,8 +186,8 @@ def test_near_shows_the_far_rank_first(node):
 
 @pytest.mark.full
 @pytest.mark.parametrize("launcher", ["torchrun --nproc_per_node=4 --no_python", "mpirun -np 2"])
-def test_near_below_another_launcher(node, launcher):
-    """Workers 0 and 1 have GPUs at CPU 1, workers 2 and 3 at CPU 0; two on one core may use both, and --exclusive gives each one."""
+def test_near_works_below_another_launcher(node, launcher):
+    """Workers 0 and 1 have GPUs at CPU 1, workers 2 and 3 at CPU 0. Two workers of one core may use both; --exclusive gives each one."""
     is_torchrun = launcher.startswith("torchrun")
     start = ["srun", "-n1", "-c2"] if is_torchrun else ["salloc", "-n2", "-Q"]
     line = [*start, "--gres=gpu:4", *launcher.split(), COMMAND, "near", *(["--exclusive"] * (not is_torchrun)), "sh", "-c", KERNEL]
@@ -206,7 +206,7 @@ def test_near_loads_no_plugin_and_leaves_variables_of_hwloc(node):
 
 
 def test_near_prints_the_mapping_of_a_file(tmp_path):
-    """Two packages with a GPU each, in the other order: 20 lines are enough for hwloc."""
+    """Two packages with a GPU each, in reverse order: hwloc needs only 20 lines for them."""
     def sets(mask):
         return " ".join(f'{name}="{mask}"' for name in ("cpuset", "complete_cpuset", "nodeset", "complete_nodeset"))
 
@@ -225,7 +225,7 @@ def test_near_prints_the_mapping_of_a_file(tmp_path):
     assert (wrong.returncode, wrong.stderr) == (1, "slurm-bootstrap: hwloc cannot read /dev/null\n")
 
 
-# A GPU and three cards, of which the second is at the other NUMA node.
+# A GPU and three network cards; the second card is at the other NUMA node.
 CARDS = NUMA_NODES + r'''mount -t tmpfs files /sys/class
 mount -t tmpfs devices /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/nvidia0 c 1 3
 while read -r pci vendor class node card; do

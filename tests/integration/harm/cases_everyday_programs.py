@@ -1,4 +1,4 @@
-"""What a site runs in a week: rows of our own, and the ones that were fine already."""
+"""What a site runs in a week: our own rows, and reported uses that the plugin never changed."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,4 +1,4 @@
-"""Kinds G to K of the reports, what training programs gain, and values that cannot be right."""
+"""Kinds G to K of the reports, the benefit for training programs, and values that cannot be right."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -105,7 +105,7 @@ GAINS = rows(
         ("accelerate", "Accelerate without a launcher.", "accelerate_train.py", DEBIAN),
         ("trainer", "transformers' Trainer without a launcher.", "trainer_train.py", NEWEST),
         ("composer", "composer's program: stock has four trainings of one.", "composer_train.py", NEWEST | {"environment": "pytorch-2.7"}),
-        # With its ranks, DeepSpeed compiles a library in C++ for each user: minutes on a busy machine.
+        # With ranks, DeepSpeed compiles a C++ library for each user: minutes on a busy machine.
         ("deepspeed", "DeepSpeed without mpi4py.", "deepspeed_train.py", NEWEST | {"seconds": 900}))),
     ("gain_lightning_n", "framework trial", "Lightning after -n 4, where stock wants --ntasks-per-node.",
      "train srun -N2 -n4 -c3 --gres=gpu:2 -J train python3 $T/lightning_train.py fabric 2 2",

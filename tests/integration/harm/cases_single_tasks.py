@@ -1,4 +1,4 @@
-"""Kinds A and E of the reports: tasks that stand alone or start processes of their own, and programs that count threads."""
+"""Kinds A and E of the reports: single tasks, tasks that start their own processes, and programs that count threads."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,4 +1,4 @@
-"""Options of srun that change what its program is, and values of the user's that only the user can judge."""
+"""Options of srun that change its program, and the user's own values that only the user can judge."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,7 +36,7 @@ X"""
 INTERFACES = f"""for own in GLOO_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=^lo,docker GLOO_SOCKET_IFNAME=lo NCCL_SOCKET_IFNAME==ib; do
   env $own $W4 python3 -c '{GIVEN}' ${{own%%=*}}
 done"""
-# The port of the system, and one on which a step of the user's listens already.
+# A port of the system, and one on which another step of the user already listens.
 PORTS = f"""cat > listen.py <<'X'
 import os, socket, time
 server = socket.create_server(("", 29514)); open("up", "w").write("x")

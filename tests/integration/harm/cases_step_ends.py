@@ -1,4 +1,4 @@
-"""Kinds D, L, M and N of the reports: how steps end and what is said then, words on command lines, names of variables."""
+"""Kinds D, L, M and N of the reports: the ends of steps and their messages, words on command lines, names of variables."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -6,7 +6,7 @@ from harm_case import UNSEEN, WEEK, rows
 
 # A step that is set up may name its first failure in one line.
 FAILURE = {"ignores": r"bootstrap: "}
-# A world that reports that it is there, and then waits for its end.
+# A world that reports its start, and then waits to be ended.
 SLEEPS = """cat > sleeps.py <<'X'
 import os, signal, sys, time
 if sys.argv[1:]:
@@ -78,7 +78,7 @@ printf '0 ./part helper\\n1 ./part worker\\n' > conf; $L2 --multi-prog conf"""),
      SLEEPS + "$L2 python3 sleeps.py & there; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
     ("scancel_term_handler", "public reports, L", "scancel of a program whose TERM handler ends with 1.",
      SLEEPS + "$L2 python3 sleeps.py handler & there; scancel $(squeue -h --me -p $SLURM_PARTITION -o %A); wait $!"),
-    # Stock's own exit status is 130 or 137 by chance, and the output of the tasks varies as well.
+    # Without the plugin the exit status is 130 or 137 by chance, and the output of the tasks varies as well.
     ("ctrl_c", "public reports, L", "Ctrl-C, twice: nothing is said of a failure.",
      SLEEPS + """set -m; $L2 python3 sleeps.py 2> said & there; kill -INT $!; sleep 0.2; kill -INT $!
 wait $! 2> /dev/null; grep bootstrap said; exec 2> /dev/null; echo over; exit 0"""),

@@ -1,4 +1,4 @@
-"""Kind B of the reports: torchrun, accelerate and their like, which read PET_* below the options that a user gives them."""
+"""Kind B of the reports: torchrun, accelerate and similar launchers, whose own options win over PET_*."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -6,10 +6,10 @@ from harm_case import BETTER, EQUAL, KNOWN, rows
 
 # torchrun of PyTorch 1.13 does not start on Python 3.11 without the first two, and warns without the third.
 TORCH_1_13 = {"PET_REDIRECTS": "9:1", "PET_TEE": "9:1", "OMP_NUM_THREADS": "1"}
-WORKER = "$P/readers.py torch_env"  # what a worker was given
+WORKER = "$P/readers.py torch_env"  # prints the variables of a worker
 ACCELERATE = "accelerate launch --mixed_precision no --dynamo_backend no"
 HEAD = 'head=$(scontrol show hostnames "$(sinfo -h -p $SLURM_PARTITION -o %N)" | head -n 1); export head\n'
-SAID_AGAIN = "2> >(grep -E 'bootstrap|srun' >&2)"  # torchrun's own words have times and process ids
+SAID_AGAIN = "2> >(grep -E 'bootstrap|srun' >&2)"  # torchrun's own messages have times and process ids
 LAST_OF_FOUR = ("1: member 3 of 4",)
 
 
@@ -81,7 +81,7 @@ $W2 torchrun --standalone --no_python ./agent {SAID_AGAIN}"""),
 $W2 bash -c 'torchrun --standalone --no_python ./agent' {SAID_AGAIN}"""),
     debian("torchrun_env", "rules", "The environment of torchrun's workers where the user says everything about nodes.",
            "$W2 torchrun --standalone --nproc_per_node=1 $P/show_env.py | grep -vE 'MASTER_PORT=|TORCHELASTIC_(RUN_ID|ERROR_FILE)='"),
-    # Words that cannot be right on several nodes; what comes of them is PyTorch's affair, so a stand-in runs.
+    # Options that cannot be right on several nodes. How PyTorch handles them does not matter, so a stand-in runs.
     debian("node_rank_for_all", "trixie 52", "--node_rank 0 on each of two nodes.",
            STAND_IN + "$W2 ./torchrun --nnodes 2 --node_rank 0 --master_addr node001 --master_port 29512 t.py", ignores=CANNOT_BE),
     debian("rdzv_localhost_for_all", "hpcfund 47", "A rendezvous at localhost of each of two nodes, for one world.",
@@ -97,7 +97,7 @@ $W2 bash -c 'torchrun --standalone --no_python ./agent' {SAID_AGAIN}"""),
            f"$W2 python3 -m torch.distributed.run --nproc_per_node=2 {WORKER}", BETTER, gives=LAST_OF_FOUR),
     debian("launch_form", "framework trial", "python -m torch.distributed.launch: stock has two worlds, silently.",
            f"$W2 python3 -m torch.distributed.launch --use_env --nproc_per_node=2 {WORKER}", BETTER, gives=LAST_OF_FOUR),
-    # Known to be worse, and what helps.
+    # Known to be worse, with remedies.
     debian("plain_but_separate", "rules", "Several plain torchruns that were meant to be separate.",
            f"$W2 torchrun --nproc_per_node=2 {WORKER}", KNOWN, remedy="plain_but_separate_off"),
     debian("plain_but_separate_off", "rules", "Remedy: --bootstrap=off.", f"$W2 {{off}} torchrun --nproc_per_node=2 {WORKER}"),

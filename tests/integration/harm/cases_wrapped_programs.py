@@ -4,14 +4,14 @@
 
 from harm_case import BETTER, WEEK, rows
 
-# Each run of a farm shows what it would do wrong in a world. The stand-ins run the words behind "--", or the last ones.
+# Each run of a farm shows the fault that a world would cause. The stand-ins run the words behind "--", or the last ones.
 FOLDS = """printf '#!/bin/bash\\necho fold ${RANK:-none} ${WORLD_SIZE:-none} ${MASTER_ADDR:-none}\\n' > folds.sh; chmod +x folds.sh; mkdir bin
 printf '#!/usr/bin/env python3\\nimport os, sys\\nwords = sys.argv[sys.argv.index("--") + 1:]\\nos.execvp(words[0], words)\\n' > bin/dotenv
 printf '#!/bin/bash\\nuntil [[ $1 == python3 || $1 == ./folds.sh || $# == 1 ]]; do shift; done; exec "$@"\\n' > bin/nsys
 chmod +x bin/*; cp bin/dotenv bin/ddtrace-run; cp bin/dotenv runner; cp bin/nsys bin/apptainer; export PATH=$OUT/bin:$PATH
 """
 TRAIN = "python3 $P/readers.py torch_env"
-# Without a variable, and so without PATH.
+# Without any variable, so also without PATH.
 CLEAN = "/usr/bin/python3 -c 'import os; print(sorted(os.environ))'"
 KEPT_FROM = "keeps RANK, MASTER_ADDR and the other variables from the program"  # the warning
 WORLD = {"relation": BETTER, "gives": ("3: member 3 of 4",)}

@@ -4,20 +4,20 @@
 
 from dataclasses import dataclass, field
 
-EQUAL = "equal"  # exit status, output and variables are the same with the plugin and without
+EQUAL = "equal"  # exit status, output and variables are the same with and without the plugin
 KNOWN = "known worse"  # documented; the row that `remedy` names shows what helps
-BETTER = "better"  # with the plugin the output has the lines of `gives`, and without it has not
+BETTER = "better"  # the output has the lines of `gives` only with the plugin
 RELATIONS = (EQUAL, KNOWN, BETTER)
 
-# In a world's shape srun reports in one line that it cannot see the program.
+# If the step has a world's shape, srun reports in one line that it cannot see the program.
 UNSEEN = {"ignores": "srun cannot see"}
-WEEK = "a site's week"  # the source of rows that no public report stands behind
+WEEK = "a site's week"  # the source of rows without a public report
 
 
 @dataclass(frozen=True)
 class Site:
-    """What an administrator has beside our line: other plugins before and after it, and lines of slurm.conf. Both clusters
-    have all of it; {doubles} is the folder of our stand-ins for other plugins."""
+    """An administrator's configuration beside our line: other plugins before and behind it, and lines of slurm.conf. Both
+    clusters have it; {doubles} is the folder of our stand-ins for other plugins."""
 
     name: str
     before: str = ""
@@ -34,7 +34,7 @@ class Case:
     group: str
     source: str  # "Project issue", WEEK, or what harm_table.py explains
     what: str  # one short sentence for the table
-    script: str  # bash, as alice on the login host; {off} becomes --bootstrap=off where a plugin knows that
+    script: str  # bash, as alice on the login host; {off} becomes --bootstrap=off if a plugin registers it
     relation: str = EQUAL
     remedy: str = ""  # the name of another case
     gives: tuple[str, ...] = ()
@@ -42,10 +42,10 @@ class Case:
     arguments: str = ""  # of our plugin in plugstack.conf
     site: Site = STOCK
     ignores: str = ""  # regular expression of lines that we may print: a warning, a first failure
-    is_slow: bool = False  # with --full alone
+    is_slow: bool = False  # only with --full
     needs: tuple[str, ...] = ()  # programs without which it is skipped
     environment: str = ""  # of scripts/frameworks; its programs come first
-    seconds: int = 60  # after which it is ended; that is an outcome as any other
+    seconds: int = 60  # limit, after which it is ended; this is an outcome like any other
 
 
 def rows(group: str, *cases: tuple) -> list[Case]:
@@ -57,7 +57,7 @@ def rows(group: str, *cases: tuple) -> list[Case]:
 
 
 def trouble_with(cases: list[Case]) -> list[str]:
-    """What is wrong with the table itself."""
+    """Mistakes in the table itself."""
     by_name = {case.name: case for case in cases}
     found = [] if len(by_name) == len(cases) else ["two cases have one name"]
     for case in cases:

@@ -1,5 +1,5 @@
-"""Two clusters that differ in plugstack.conf alone, and the cases on them: each one on the same nodes of both at the same
-time, several at once on other nodes."""
+"""Two clusters that differ only in plugstack.conf, and the cases on them: each case runs on the same nodes of both clusters
+at the same time, and several cases run at once on other nodes."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,13 +18,13 @@ from harm_case import Case, Site
 from harness import TESTS
 from normaliser import Outcome, outcome
 
-LANES = 3  # cases at once; each has a partition of two nodes for itself
+LANES = 3  # cases at once; each has its own partition of two nodes
 UP = ("--nodes", str(2 * LANES), "--gpus", "4", "--cpus", "8", "--set", "TaskPlugin=task/affinity",
       "--set", "LaunchParameters=use_interactive_step")  # fmt: skip
 BUILT = f"{BUILT_INSIDE}/tests"
 ENDED = (124, 137)
 
-# Before each script. A case begins when its nodes are free, and so it gets the same ones in both clusters.
+# Runs before each script. A case begins when its nodes are free, so it gets the same nodes in both clusters.
 PREAMBLE = """
 set -u
 cd; rm -rf cases/$CASE; mkdir -p cases/$CASE; cd cases/$CASE
@@ -57,7 +57,7 @@ LEFTOVERS = """squeue --me --noheader -p "$SLURM_PARTITION" --format=%A | xargs 
 
 
 class Side:
-    """One of the clusters, and what its plugstack.conf has at this moment."""
+    """One of the clusters, and the current content of its plugstack.conf."""
 
     def __init__(self, cluster, line: str, word: str):
         self.cluster, self.line, self.word = cluster, line, word
@@ -106,7 +106,7 @@ class Side:
         return outcome(done.returncode, done.stdout, done.stderr, self.names(lane), seconds)
 
     def names(self, lane: int) -> dict[str, str]:
-        """The words by which two runs differ that were on other nodes, or in another cluster."""
+        """The words that differ between runs on other nodes or in another cluster."""
         first, second = 2 * lane + 1, 2 * lane + 2
         return {
             self.cluster.name: "CLUSTER", f"lane{lane}": "LANE", f"node[{first:03}-{second:03}]": "NODES",
@@ -120,7 +120,7 @@ def lacking(case: Case) -> list[str]:
 
 
 class Play:
-    """All cases on some sides, begun in an order that puts cases of one site together; results as they come."""
+    """Runs all cases on some sides, cases of one site together, and collects the results."""
 
     def __init__(self, sides: list[Side], cases: list[Case]):
         self.sides = sides
@@ -136,7 +136,7 @@ class Play:
         return self.results[name].result()
 
     def stop(self) -> None:
-        """No other case is begun."""
+        """Begins no other case."""
         self.is_over.set()
         self.thread.join()
 
@@ -159,7 +159,7 @@ class Play:
             side.arrange(site, arguments)
             if site.settings:
                 side.set_up(site.settings)
-        # The longest ones first: those that wait for something.
+        # Long cases first, which wait for something.
         with ThreadPoolExecutor(LANES) as pool, ThreadPoolExecutor(LANES * len(self.sides)) as both:
             list(pool.map(lambda case: self._run_case(both, case), sorted(members, key=lambda case: not case.is_slow)))
         for side in self.sides:

@@ -1,4 +1,4 @@
-"""All rows of the harm suite, and their table in etc/doc/harm.md: written from a run, read by a test."""
+"""All rows of the harm suite, and their table in etc/doc/harm.md, which a run writes and a test reads."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -85,6 +85,6 @@ def cases_of(text: str) -> list[tuple[str, str]]:
 
 
 def render(results) -> str:
-    """The rows for a terminal, but for the equal ones."""
+    """The rows for a terminal, without the equal ones."""
     return "\n".join(f"{result.case.name:32} {result.case.group:30} off {result.off:3} on {result.on:3}  {result.verdict}"
                      for result in results if result.verdict != EQUAL)

@@ -1,5 +1,5 @@
-"""What an outcome is, and when two of them are equal: exit status, and lines in any order but for what two runs of the same
-command never have in common: ids, ports, times, the cluster's own name."""
+"""The outcome of a script, and when two are equal: the same exit status and the same lines in any order, except for values that
+differ in each run of the same command: ids, ports, times, the cluster's own name."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -29,7 +29,7 @@ PATTERNS = [(re.compile(pattern), by) for pattern, by in (
     (r"\s+$", ""),
 )]  # fmt: skip
 
-# Slurm's messages where it was busy, or about a race of its own.
+# Slurm's messages when it is busy, or about its own races.
 NOISE = re.compile(
     r"(srun|salloc|sbatch): (job \d+ (queued and waiting for resources|has been allocated resources)|Requested partition|"
     r"Job (\d+ )?step creation (temporarily disabled, retrying|still disabled.*)|got SIGCONT|.*has been revoked|Step created for "
@@ -39,7 +39,7 @@ NOISE = re.compile(
     r"srun: first task exited \d+s ago|srun: .*step:.*|srun: error: Timed out waiting for job step to complete|"
     r"slurmstepd-?\w*: error: (\*\*\* (STEP|JOB) .*|_send_launch_resp.*)|srun: launch/slurm: _step_signal.*|"
     r"srun: interrupt .*|srun: sending Ctrl-C.*|Script (started|done).*|"
-    # The announcement, which activation/test_announcement.py finds in worlds alone.
+    # The announcement; activation/test_announcement.py shows that only worlds have it.
     r"srun: bootstrap: StepId=\S+ \d+ (tasks|torchruns) on \S+ (are the ranks of|form) one world; .*; "
     r"use --bootstrap=off for independent runs$")
 EXITS = re.compile(r"(srun: error: )(\S+: )(tasks? )([\d,\-]+)(: .*)")
@@ -49,7 +49,7 @@ WITHIN = re.compile(r"^(?P<before>(?:[\w.]+: )*)(?P<name>[A-Za-z_]\w*)=(?P<value
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a script ended, and what it said."""
+    """The end and the output of a script."""
 
     status: int
     lines: tuple[str, ...]  # normalised and sorted; those of standard error begin with "2> "
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def outcome(status: int, stdout: str, stderr: str, names: dict[str, str], seconds: float = 0.0) -> Outcome:
-    """`names` has words of this run, and what stands for them: the name of the cluster."""
+    """`names` has words of this run, such as the name of the cluster, and their replacements."""
     lines = [line for text in stdout.splitlines() for line in normalised(text, names)]
     lines += ["2> " + line for text in stderr.splitlines() for line in normalised(text, names)]
     return Outcome(status, tuple(sorted(lines)), seconds)
@@ -74,7 +74,7 @@ def normalised(line: str, names: dict[str, str]) -> list[str]:
         return [f"{entry['before']}{entry['name']}={re.sub(r'[0-9A-Fa-f]*[0-9][0-9A-Fa-f]*', '#', entry['value'])}"]
     for pattern, by in PATTERNS:
         line = pattern.sub(by, line)
-    # Tasks that ended at once share a line or not, as it comes.
+    # Tasks that end at once share a line or not, by chance.
     exits = EXITS.fullmatch(line)
     if exits:
         return [f"{exits[1]}task {task}{exits[5]}" for task in members(exits[4])]
@@ -91,7 +91,7 @@ def members(numbers: str) -> list[int]:
 
 
 def differences(off: Outcome, on: Outcome, ignores: str = "") -> list[str]:
-    """What is not the same, as lines for a reader; [] when all is."""
+    """The differences, as lines for a reader; [] if there are none."""
     found = [] if off.status == on.status else [f"exit status {off.status} without the plugin, {on.status} with it"]
     kept = [Counter(line for line in each.lines if not (ignores and re.search(ignores, line))) for each in (off, on)]
     found += [f"only without: {line}" for line in sorted((kept[0] - kept[1]).elements())]

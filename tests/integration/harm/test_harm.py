@@ -1,5 +1,5 @@
-"""The harm suite: ordinary uses of a cluster with the plugin off and on. Equal is exit status, lines and variables; what is
-known to be worse has a remedy; and a plugin that sets up each step fails many rows."""
+"""The harm suite: ordinary uses of a cluster with the plugin off and on. Exit status, lines and variables are equal; rows that
+are known to be worse have a remedy; and a plugin that sets up each step fails many rows."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,8 +14,8 @@ from harm_table import ALL, TABLE, Result, cases_of, render, write
 from normaliser import differences, outcome
 
 CONTROL_FAILS = 12  # rows, at least: 16 of 79 did
-CONTROL_TAKES = 3  # each third row, where all are not wanted
-CONTROL_SECONDS = 4  # what a row of the control may take at most without the plugin
+CONTROL_TAKES = 3  # each third row, unless all are wanted
+CONTROL_SECONDS = 4  # limit for a row of the control without the plugin
 RESULTS: dict[str, Result] = {}
 
 
@@ -31,7 +31,7 @@ def wanted(request):
 
 @pytest.fixture(scope="module")
 def sides(request, cluster_factory):
-    """A cluster without our plugin and one with, unless --harm-with=nothing tries the suite itself."""
+    """A cluster without our plugin and one with it, unless --harm-with=nothing tests the suite itself."""
     off = Side(cluster_factory("harm-off").up("--no-plugin", *UP), "", "")
     cluster = cluster_factory("harm-on", asks=False).up(*UP)
     if request.config.getoption("--harm-with") == "nothing":
@@ -76,7 +76,7 @@ def test_harm(case, play, wanted, request):
 
 
 def test_harm_control_a_plugin_that_sets_up_each_step_fails(play, sides, wanted, request, capsys):
-    """The suite sees harm: with when=always, which sets up steps that nobody asked about, many rows are not equal."""
+    """The suite finds harm: with when=always, which sets up steps that nobody asked about, many rows differ."""
     if request.config.getoption("--harm-with") != "plugin" or len(wanted) < len(ALL) // 2:
         pytest.skip("needs all rows")
     quick = [case for case in wanted if case.relation == EQUAL and not case.arguments and not case.site.settings
@@ -100,7 +100,7 @@ def test_harm_table_has_these_cases():
 
 
 def test_harm_summary(play, wanted, request, capsys):
-    """The table, on the terminal, and with --write-harm-table in etc/doc."""
+    """Prints the table on the terminal, and with --write-harm-table into etc/doc."""
     if len(RESULTS) < len(wanted):
         pytest.skip("some rows did not come to their end")
     counts = Counter(result.verdict for result in RESULTS.values())
@@ -111,7 +111,7 @@ def test_harm_summary(play, wanted, request, capsys):
         write(RESULTS)
 
 
-def test_harm_control_what_differs_is_seen():
+def test_harm_control_differences_are_seen():
     names = {"t12-off": "CLUSTER", "node003": "NODE1"}
     said, errors = "0: A=1\n0: SLURM_JOB_ID=12\nnode003: ok\n", "srun: error: node003: tasks 0-1: Exited with exit code 1\n"
     plain = outcome(0, said, errors, names)

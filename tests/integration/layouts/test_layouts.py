@@ -1,4 +1,4 @@
-"""The layout matrix: real steps of every shape, whose ranks really meet, against what really ran where."""
+"""The layout matrix: real steps of every shape, whose ranks really meet. The expected values come from where each task ran."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ LEAST, LEAST_IN_FULL = (60, 400), (500, 5000)  # steps and tasks
 
 
 def pytest_generate_tests(metafunc):
-    if metafunc.function is test_every_task_is_right:
+    if metafunc.function is test_every_task_has_the_right_values:
         option = metafunc.config.getoption
         count = GENERATED_IN_FULL if option("--full") else GENERATED
         metafunc.parametrize("outcome", fixed() + crowded_cases() + generated(count, option("--seed")), indirect=True, ids=str)
@@ -39,8 +39,8 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def run(wide_cluster):
-    """Runs a case in a folder of its own in alice's home, with an option for the probe. Other tests of this cluster need its GPUs
-    afterwards."""
+    """Runs a case in its own folder in alice's home, with an option for the probe. Frees the GPUs at the end, which other tests of
+    this cluster need."""
     jobs = {"WIDE": wide_cluster.allocate("-N4", "--ntasks-per-node=16", "--gres=gpu:4"), "ODD": wide_cluster.allocate("-N4", "-n14")}
     numbers = itertools.count(1)
 
@@ -62,8 +62,8 @@ def run(wide_cluster):
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, run):
-    """{name: future} of the cases of the tests that are selected, which are begun at once. Those that wait for Slurm come first, and
-    have threads of their own."""
+    """{name: future} of the cases of the selected tests, which all begin now. Cases that wait for Slurm come first, and have their
+    own threads."""
     items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     cases = {case.name: case for item in items if (case := item.callspec.params.get("outcome"))}
     with ThreadPoolExecutor(AT_ONCE) as quick, ThreadPoolExecutor(AT_ONCE) as waiting:
@@ -80,7 +80,7 @@ def outcome(request: pytest.FixtureRequest, outcomes: dict) -> Outcome:
     return outcomes[request.param.name].result()
 
 
-def test_every_task_is_right(outcome):
+def test_every_task_has_the_right_values(outcome):
     assert not outcome.trouble, outcome.text
 
 
@@ -105,7 +105,7 @@ def test_control_rules_of_launch_scripts_are_found_wrong(outcome):
 
 
 def test_enough_layouts_were_run(outcomes, request, seed, figure):
-    """The figure of the report, where all cases were run."""
+    """Keeps the figure of the report if all cases ran."""
     if not NAMED.keys() <= outcomes.keys():
         pytest.skip("only some layouts were selected")
     found = [each.result() for each in outcomes.values()]
@@ -135,8 +135,8 @@ def test_control_ranks_of_launch_scripts_do_not_meet(run):
     assert not {f"exit status {status}" for status in HELD} & set(outcome.trouble), outcome.text
 
 
-def test_a_case_that_does_not_end_ends_with_its_jobs(wide_cluster):
-    """Also where something outlives it that has its output open, as salloc can."""
+def test_a_case_that_hangs_is_ended_with_its_jobs(wide_cluster):
+    """Also if a process outlives it that has its output open, as salloc can."""
     folder, jobs = "/home/alice/layouts/held", ["squeue", "--me", "-h", "-o", "%Z"]
     script = f"salloc --no-shell -Q -N1 -n1; setsid sleep 8 & {' '.join(jobs)}; sleep 60"
     held = run_script(wide_cluster, script, {"OUT": folder}, limit=2, grace=2)
@@ -144,5 +144,5 @@ def test_a_case_that_does_not_end_ends_with_its_jobs(wide_cluster):
     wait_for(lambda: folder not in wide_cluster.run(jobs).stdout.splitlines(), what="its job is still there")
 
 
-def test_no_node_suffered(outcomes, wide_cluster):
+def test_every_node_can_still_run_jobs(outcomes, wide_cluster):
     assert wide_cluster.script("status").returncode == 0

@@ -1,4 +1,4 @@
-"""Steps that are ended at any moment and in any way: what they had is free again soon, and no node suffers."""
+"""Steps are ended at any moment and in any way: their processes and ports are soon gone, and each node can still run jobs."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -17,20 +17,20 @@ from port_steps import REFUSAL
 
 KILL_WAIT = 5  # seconds, as scripts/cluster configures it
 LIMIT = KILL_WAIT + 5
-EVER = 300  # seconds: what is there then, stays
+EVER = 300  # seconds: what remains then stays for ever
 AT_ONCE = 16
 TASKS = 8
 START_LIMIT = 30  # seconds until a job runs
 LONGEST_DELAY = 2.5  # seconds after the start of srun: before, in and after the start of the tasks
 LOOK = 0.5  # seconds between two looks at a job
-ATTEMPTS, PATIENCE = 3, KILL_WAIT + 4  # to end a step; seconds for each: srun gives its tasks KillWait + 2
+ATTEMPTS, PATIENCE = 3, KILL_WAIT + 4  # attempts to end a step, and seconds for each: srun gives its tasks KillWait + 2
 ANOTHER = 10000  # more than there are cases
 
 # While a job is in one of these states its nodes, or some of them, are not free.
 BUSY = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "STOPPED", "SUSPENDED"}
 WAYS = ("scancel job", "scancel step", "Ctrl-C", "SIGTERM", "time limit")
 TELL = 'echo "$MASTER_ADDR $MASTER_PORT"; '
-# {} is a mark by which a process is found. The shell prints the port and becomes the program.
+# {} is a mark by which the test finds a process. The shell prints the port and executes the program.
 PROGRAMS = {
     "sleeps": TELL + "exec sleep {}",
     "ignores signals": TELL + "trap '' INT TERM; exec sleep {}",
@@ -42,19 +42,19 @@ PROGRAMS = {
 BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
 
 Case = namedtuple("Case", "number way what delay")
-# `late` is what there was after LIMIT seconds, `stuck` what there still was after EVER; `started`: the tasks had
-# printed their port.
+# `late` is what remained after LIMIT seconds, and `stuck` after EVER. `started` is true if the tasks had printed
+# their port.
 Ended = namedtuple("Ended", "case seconds late stuck started")
 
 
-# A job stays in slurmctld's list for long enough to be asked for after its end, and not for ever.
+# MinJobAge keeps a job in slurmctld's list long enough for questions after its end, and not for ever.
 SIZE = ("--nodes", "4", "--cpus", "64", "--plugin-args", "when=always", "--set", "MinJobAge=60")
 
 ends_cluster = module_cluster("ends", *SIZE)
 
 
 class NotStarted(Exception):
-    """The job of a case stays PENDING, or computed the port of another job that runs and was refused, as documented."""
+    """The job of a case stays PENDING, or was refused because it computed the port of another running job, as documented."""
 
 
 def name_of(case):
@@ -83,41 +83,41 @@ def wait_until(condition, seconds, pause=LOOK):
 
 
 def job_of(cluster, case):
-    """Its number and its state; both are empty before srun has submitted it, and when slurmctld has forgotten it."""
+    """The job's id and state; both are empty before srun has submitted it, and after slurmctld has forgotten it."""
     listed = cluster.succeed(["squeue", "-h", "-t", "all", "-n", name_of(case), "-o", "%i %T"], timeout=30)
     return (listed.stdout.split() or ["", ""])[:2]
 
 
 def remains(cluster, case, number=""):
-    """What there still is of the job, as words. `number`: that of its job, which slurmctld forgets after a minute."""
+    """What remains of the job, as sentences. `number` is its job id, which slurmctld forgets after a minute."""
     job, state = job_of(cluster, case)
     job = job or number
     lines = [command_line(pid) for pid in cluster.processes()]
     found = [f"job {job} is {state}"] if state in BUSY else []
     if job and any(line.startswith(b"slurmstepd: [%s." % job.encode()) for line in lines):
         found.append("slurmstepd")
-    # The shells in which the test runs srun have the mark, too, and srun's name.
+    # The test's own shells around srun also have the mark, and the word srun.
     of_tasks = [line for line in lines if mark_of(case).encode() in line and b"slurmstepd" not in line and b"srun" not in line]
     return found + ([f"{len(of_tasks)} processes such as {of_tasks[0][:80]!r}"] if of_tasks else [])
 
 
 def interrupt(srun):
-    """Ctrl-C twice within a second, as srun wants it."""
+    """Ctrl-C twice within a second, at which srun ends the step."""
     srun.send_signal(signal.SIGINT)
     time.sleep(0.3)
     srun.send_signal(signal.SIGINT)
 
 
 def reach_time_limit(cluster, case, job):
-    """Returns when slurmctld noticed."""
+    """Sets the job's end to now, and returns when slurmctld has acted on it."""
     cluster.succeed(["scontrol", "update", f"JobId={job}", "EndTime=now+1seconds"], user="root")
     assert wait_until(lambda: job_of(cluster, case)[1] != "RUNNING", EVER), f"{case}: no time limit"
     return time.monotonic()
 
 
 def end(cluster, case, srun):
-    """Ends the step in the way of the case and returns the time. As people do, it tries again after a while: the step may
-    not exist yet when it is cancelled, nor srun when it is interrupted."""
+    """Ends the step in the way of the case and returns the time. It tries again after a while, as a user does: a first attempt
+    may come before the step or srun exists."""
     job = ""
     if case.way not in ("Ctrl-C", "SIGTERM"):
         runs = wait_until(lambda: job_of(cluster, case)[1] == "RUNNING" or srun.poll() is not None, START_LIMIT)
@@ -143,7 +143,7 @@ def end(cluster, case, srun):
 
 
 def taken_port(cluster, told):
-    """The port that the tasks printed, if it cannot be taken; [] when it can, or when they printed none."""
+    """The port that the tasks printed, if it cannot be bound; [] if it can, or if they printed none."""
     for line in told.splitlines():
         host, _, port = line.partition(" ")
         if port.isdigit() and cluster.run(["python3", "-I", "-S", "-c", BIND, port], node=host).returncode != 0:
@@ -152,7 +152,7 @@ def taken_port(cluster, told):
 
 
 def port_left(cluster, told, deadline):
-    """The same at the deadline. Before it, a process that ends may still have its sockets, and no command line any more."""
+    """The same at the deadline. Before that, an ending process may have sockets although its command line has gone."""
     is_free = wait_until(lambda: not taken_port(cluster, told), deadline - time.monotonic())
     return [] if is_free else taken_port(cluster, told)
 
@@ -160,7 +160,7 @@ def port_left(cluster, told, deadline):
 def run_case(cluster, case):
     srun, told = start(cluster, case), ""
     try:
-        if case.what == "has exchanged":  # the moment is counted from then on
+        if case.what == "has exchanged":  # the delay counts from here
             told = "".join(srun.stdout.readline() for _ in range(TASKS))
         time.sleep(case.delay)
         began = end(cluster, case, srun)
@@ -181,16 +181,16 @@ def run_case(cluster, case):
 
 
 def random_cases(count, generator):
-    """Ways and programs in turn, so that each is there in any number of them; moments at random."""
+    """Ways and programs in turn, so that a small number of cases has all of them; moments at random."""
     pairs = [(way, what) for what in PROGRAMS for way in WAYS]
     generator.shuffle(pairs)
-    # Slurm looks for jobs over their limit twice a minute: these first, or they would be waited for at the end.
+    # Slurm looks for jobs over their limit only twice a minute, so these cases come first.
     chosen = sorted((pairs[number % len(pairs)] for number in range(count)), key=lambda pair: pair[0] != "time limit")
     return [Case(number, *pair, round(generator.uniform(0, LONGEST_DELAY), 2)) for number, pair in enumerate(chosen)]
 
 
 def run_if_it_starts(cluster, case):
-    """None where it does not."""
+    """The ended case, or None if it did not start."""
     try:
         return run_case(cluster, case)
     except NotStarted:
@@ -198,8 +198,8 @@ def run_if_it_starts(cluster, case):
 
 
 def run_cases(cluster, cases, campaign, tell):
-    """Several at once, until all are done or the time is over. What did not start comes once more at the
-    end: a job that slurmctld left waiting, as happens on a busy machine, or one that computed another's port."""
+    """Runs several at once, until all are done or the time is over. A case that did not start runs again at the end:
+    on a busy machine slurmctld may leave a job waiting, and a job may compute the port of another."""
     ended, waiting, late_starts = [], list(cases), 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         while waiting and not campaign.is_over() and late_starts <= max(1, len(cases) // 20):
@@ -207,7 +207,7 @@ def run_cases(cluster, cases, campaign, tell):
             for case, step in zip(batch, pool.map(lambda case: run_if_it_starts(cluster, case), batch)):
                 if step:
                     ended.append(step)
-                else:  # by another name: this one's end has been seen
+                else:  # under another name: the end of this job is known
                     waiting.append(case._replace(number=case.number + ANOTHER))
                     late_starts += 1
             tell(f"{len(ended)} of {len(cases)}, {sum(bool(step.late) for step in ended)} left something, "
@@ -215,7 +215,7 @@ def run_cases(cluster, cases, campaign, tell):
     return ended
 
 
-def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
+def test_an_ended_step_soon_frees_everything(ends_cluster, campaign, capsys, figure):
     cases = random_cases(campaign.size(1000, 15), random.Random(campaign.seed))
 
     def tell(text):
@@ -250,8 +250,8 @@ def test_everything_is_free_soon(ends_cluster, campaign, capsys, figure):
     assert started >= len(ended) // 4, "most were ended before their tasks had started"
 
 
-def test_control_what_is_there_is_seen(ends_cluster):
-    """While a step runs all of it is seen; and so is a process that has left its step, which Slurm does not end."""
+def test_control_processes_and_ports_of_a_running_step_are_seen(ends_cluster):
+    """The test finds all parts of a running step, and a process that has left its step, which Slurm does not end."""
     case = Case(90001, "scancel job", "sleeps", 0)
     srun = start(ends_cluster, case)
     try:

@@ -1,5 +1,5 @@
-"""Thousands of steps, several at once: every task gets the right values, and the cluster has no more processes, files or memory than
-before."""
+"""Thousands of steps, several at once: every task gets the right values, and the cluster has no more processes, files or memory
+than before."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -18,18 +18,18 @@ from rank_values import ECHO, SHOW, wrong_values
 
 NODES, TASKS = 4, 8
 SHAPE = (f"-N{NODES}", f"-n{TASKS}", f"--ntasks-per-node={TASKS // NODES}")
-AT_ONCE = 10  # more start no more steps in a second on two cores, and each then takes longer
+AT_ONCE = 10  # a larger number starts no more steps in a second on two cores
 BATCH = 250  # steps of one allocation
 WARM_UP = 60
 LARGEST_GROWTH = 2048  # KiB, of slurmd and of slurmctld
 OF_SLURM = 0.3  # KiB a step: half more than slurmd grows by without the plugin
 CAN_BE_DONE = not since("512 ranks of bare PMIx do not end")
-# Of each batch: steps of the allocation, jobs of their own, and steps whose ranks exchange values over PMIx.
+# Shares of a batch: steps of the allocation, separate jobs, and steps whose ranks exchange values over PMIx.
 KINDS = {"step": 7, "job": 2, "exchange": 1}
 
 Ended = namedtuple("Ended", "kind refusals trouble")
 
-# slurmctld forgets a job 2 s after its end: with 300 s, its default, it would grow with every job.
+# slurmctld forgets a job 2 s after its end: with the default of 300 s it would grow with every job.
 SIZE = ("--nodes", str(NODES), "--cpus", "64", "--set", "MinJobAge=2")
 
 load_cluster = module_cluster("load", *SIZE, "--plugin-args", "when=always")
@@ -46,14 +46,14 @@ def line_of(kind, job):
 
 
 def is_refused_its_port(done):
-    """With one sentence, and no task of that node ran. Those of the other nodes may have, until srun ended them."""
+    """True if there is one sentence and no task of that node ran. Tasks of other nodes may have run until srun ended them."""
     refusals = list(REFUSAL.finditer(done.stderr))
     return len(refusals) == 1 and not re.search(rf"^task \d+ {refusals[0]['host']} ", done.stdout, re.MULTILINE)
 
 
 def run_one(cluster, kind, job):
-    """One step to its end. Steps of the allocation and jobs beside it may compute the same port: who comes second is
-    refused, as documented, and is run again."""
+    """Runs one step to its end. Steps of the allocation and jobs beside it may compute the same port: the second one is
+    refused, as documented, and runs again."""
     refusals = 0
     while True:
         done = cluster.run(line_of(kind, job), timeout=120)
@@ -75,7 +75,7 @@ def run_batch(cluster, count, generator):
 
 
 def run_many(cluster, count, campaign, tell):
-    """Batches until there are enough steps, or the time is over."""
+    """Runs batches until there are enough steps, or the time is over."""
     generator, ended, began = random.Random(campaign.seed), [], time.monotonic()
     while len(ended) < count and not campaign.is_over():
         ended += run_batch(cluster, min(BATCH, count - len(ended)), generator)
@@ -140,7 +140,7 @@ def test_512_tasks_exchange_or_fail_in_time(load_cluster, campaign, figure):
         line = [*step_line(job, NODES, 512, "--mpi=pmix"), program("exchange_probe"), "--timeout", str(deadline * 1000)]
 
         def run_step():
-            """What Slurm's PMIx lost is not run again here: a clean failure is as good."""
+            """A step that lost a message of Slurm's PMIx does not run again here: a clean failure also counts."""
             began = time.monotonic()
             done = load_cluster.run(line, timeout=deadline + 60)
             seconds.append(time.monotonic() - began)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What mpirun uses in place of ssh between the hosts of a test cluster: `serve` on each host, `HOST COMMAND...` to ask.
+"""Replaces ssh for mpirun between the hosts of a test cluster: `serve` runs on each host, `HOST COMMAND...` calls it.
 
-It runs commands for everybody who can reach the port, which in a test cluster are its hosts.
+It runs commands for any process that can reach the port: in a test cluster only its hosts can.
 """
 
 import os

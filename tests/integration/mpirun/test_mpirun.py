@@ -15,9 +15,9 @@ from preload_steps import sentences
 AGENT = f"{TESTS}/mpirun/mpirun_agent.py"
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE",
              "MASTER_ADDR", "MASTER_PORT", "BOOTSTRAP_GPU", "CUDA_VISIBLE_DEVICES", "SLURM_BOOTSTRAP_STEP")
-# Of mpirun of Open MPI 5 where its agent has made itself a session, with any program.
+# A message of Open MPI 5's mpirun, with any program, if its agent has its own session.
 NOT_OURS = re.compile(r"^\[\w+:\d+\] plm:[rs]sh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=.*\n", re.MULTILINE)
-# Where a process is, and what it sees: one line of JSON.
+# Prints the host and the variables of a process as one line of JSON.
 REPORT = """
 import json, os, socket
 try:
@@ -38,7 +38,7 @@ world = MPI.COMM_WORLD
 print([int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] ==
       [world.rank, world.size, world.rank, world.size], flush=True)
 """
-# On several nodes a rank of mpirun knows neither which ranks share its node nor the host of rank 0.
+# On several nodes a rank of mpirun knows neither the ranks on its node nor the host of rank 0.
 OF_HOSTS = ("NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MEET = {"MASTER_ADDR": "node001", "MASTER_PORT": "24711"}
 ONE_NODE = ("-np", "4", "-npernode", "4")
@@ -46,7 +46,7 @@ ONE_NODE = ("-np", "4", "-npernode", "4")
 
 @pytest.fixture(scope="module")
 def hosts(cluster_factory):
-    """Two nodes with four GPUs each, on which processes can be started without Slurm."""
+    """Two nodes with four GPUs each, where processes can start without Slurm."""
     cluster = cluster_factory("mpirun").up("--nodes", "2", "--cpus", "16", "--gpus", "4", "--no-plugin", "--plugin",
                                            built(PLUGIN))
     cluster.write_plugstack("\n")
@@ -61,7 +61,7 @@ def hosts(cluster_factory):
 
 
 def mpirun(cluster: Cluster, *words, mapping=("-np", "4", "-npernode", "2"), preload=True, env=None, limit=60):
-    """One mpirun on node001, over both nodes; what has not ended after `limit` seconds is killed, with exit 124."""
+    """Runs mpirun on node001 over both nodes; after `limit` seconds it is killed, with exit status 124."""
     line = ["timeout", "--kill-after=5", str(limit), "mpirun", "--mca", "plm_rsh_agent", AGENT, "--oversubscribe"]
     line += [*([] if "--host" in mapping else ["--host", "node001:8,node002:8"]), *mapping]
     variables = {**({"LD_PRELOAD": inside(LIBRARY)} if preload else {}), **(env or {})}
@@ -73,7 +73,7 @@ def mpirun(cluster: Cluster, *words, mapping=("-np", "4", "-npernode", "2"), pre
 
 
 def open_mpi(cluster: Cluster) -> int:
-    """The release whose mpirun this is: 4, or 5, which is PRRTE's."""
+    """The major release of this mpirun: 4, or 5, which is based on PRRTE."""
     said = cluster.run(["mpirun", "--version"], node="node001").stdout
     return int(re.search(r"\(Open MPI\) (\d+)\.", said)[1])
 
@@ -84,7 +84,7 @@ def reports(done: subprocess.CompletedProcess) -> list[dict]:
 
 
 def expected(seen: list[dict]) -> list[dict]:
-    """From where the ranks really were, by the rules of README.md."""
+    """The right values by the rules of README.md, from the hosts where the ranks really ran."""
     answers = []
     for rank, report in enumerate(seen):
         node = [other["mpi"] for other in seen if other["host"] == report["host"]]
@@ -106,7 +106,7 @@ def of_hosts(seen: list[dict]) -> set[tuple]:
 
 
 @pytest.mark.parametrize("mapping", ["-np 1", "-np 3 -npernode 3", "-np 2 --host node002:2"])
-def test_on_one_node_a_rank_gets_what_it_would_get_from_srun(hosts, mapping):
+def test_ranks_on_one_node_have_the_variables_of_srun(hosts, mapping):
     word = {"SLURM_BOOTSTRAP": "on"} if mapping == "-np 1" else {}
     done = mpirun(hosts, "python3", "-c", REPORT, mapping=mapping.split(), env=word)
     seen = reports(done)
@@ -114,12 +114,12 @@ def test_on_one_node_a_rank_gets_what_it_would_get_from_srun(hosts, mapping):
     assert_right(seen)
     found = of_hosts(seen)
     assert len(found) == 1 and found.pop()[:4] == ("0", "0", "1", seen[0]["host"]), seen
-    assert {report["CUDA_VISIBLE_DEVICES"] for report in seen} == {None}, "nobody gave a list, and none is made up"
+    assert {report["CUDA_VISIBLE_DEVICES"] for report in seen} == {None}, "without a list of GPUs none is set"
     assert {(report["threads"], report["pmix"]) for report in seen} == {(1, False)}, "nothing of PMIx stays behind"
 
 
 @pytest.mark.parametrize("mapping", ["-np 4 -npernode 2", "-np 3 --map-by node", "-np 4 -npernode 3"])
-def test_on_several_nodes_the_address_is_the_users(hosts, mapping):
+def test_the_address_on_several_nodes_is_the_users(hosts, mapping):
     done = mpirun(hosts, "python3", "-c", REPORT, mapping=mapping.split(), env=MEET)
     seen = reports(done)
     assert done.returncode == 0 and done.stderr == "", done
@@ -128,7 +128,7 @@ def test_on_several_nodes_the_address_is_the_users(hosts, mapping):
 
 
 def test_one_sentence_names_the_two_variables_of_the_address(hosts):
-    """Rank 0 reports it, once, also where its program starts others. A program that is linked with MPI needs no address."""
+    """Rank 0 reports it once, also if its program starts others. A program that is linked with MPI needs no address."""
     program = ["sh", "-c", "python3 -c pass; exec python3 -c \"$REPORT\""]
     done = mpirun(hosts, *program, env={"REPORT": REPORT})
     assert_right(reports(done))
@@ -136,7 +136,7 @@ def test_one_sentence_names_the_two_variables_of_the_address(hosts):
     assert len(found := sentences(done.stderr)) == 1 and "-x MASTER_ADDR=HOST -x MASTER_PORT=PORT" in found[0], done.stderr
 
 
-def test_one_rank_is_no_step_of_ranks(hosts):
+def test_one_rank_alone_is_not_set_up(hosts):
     done = mpirun(hosts, "python3", "-c", REPORT, mapping=["-np", "1"])
     assert done.stderr == "" and {report[name] for report in reports(done) for name in VARIABLES} == {None}, done
 
@@ -170,7 +170,7 @@ def test_a_shell_around_the_program_is_the_rank_and_its_children_inherit(hosts):
     assert_right(seen[::2])
 
 
-VIEW = "tests/integration/harm/mpi_ring"  # MPI's own: the place of each rank among those of its node
+VIEW = "tests/integration/harm/mpi_ring"  # MPI's own view: the place of each rank among the ranks of its node
 
 
 def is_view(done: subprocess.CompletedProcess, nodes: int) -> bool:
@@ -180,8 +180,8 @@ def is_view(done: subprocess.CompletedProcess, nodes: int) -> bool:
 
 
 def in_job(cluster: Cluster, nodes: int, exports: str = "", limit: int = 40) -> subprocess.CompletedProcess:
-    """Four ranks of MPI inside salloc, by the daemons that mpirun starts with srun: the library is in all of them. Open MPI 5
-    binds no more ranks than the machine has cores."""
+    """Four ranks of MPI in a salloc, started by daemons that mpirun starts with srun; all of them load the library. Open MPI 5
+    does not bind more ranks than the machine has cores."""
     script = f"{exports} timeout --kill-after=5 {limit} mpirun --bind-to none {inside(VIEW)}"
     return cluster.run(["salloc", "-Q", f"-N{nodes}", f"--ntasks-per-node={4 // nodes}", "bash", "-c", script], timeout=90)
 
@@ -197,7 +197,7 @@ def test_mpi_sees_the_nodes_as_it_would_without_us(hosts, nodes):
 
 @needs_mpirun
 def test_control_mpi_does_not_see_the_nodes_with_another_gds(hosts):
-    """What the library once set, without the library: the test above can fail."""
+    """The library once set this variable. Set without the library, it makes the test above fail."""
     if open_mpi(hosts) > 4:
         pytest.skip("PMIx 5 takes hash by itself")
     assert any(not is_view(in_job(hosts, 2, "PMIX_MCA_gds=hash", 10), 2) for _ in range(3))
@@ -219,7 +219,7 @@ def test_nothing_that_mpi_reads_is_set(hosts):
 
 
 @needs_mpirun
-def test_mpi_agrees_on_one_node(hosts):
+def test_mpi_has_the_same_ranks_on_one_node(hosts):
     done = mpirun(hosts, "python3", "-c", AGREES, mapping=["-np", "4", "-npernode", "4"])
     assert done.returncode == 0 and done.stdout.split() == ["True"] * 4, done
 
@@ -249,7 +249,7 @@ def test_exchanges_before_during_and_after_mpi(hosts, order, preload):
 
 
 def test_control_open_mpi_5_does_not_start_within_a_session_of_pmix(hosts):
-    """PMIx alone, without us: MPI_Init then takes the session as its own and does not know who it is in it."""
+    """With PMIx alone, without us: MPI_Init uses the open session, and does not find its own rank in it."""
     done = mpirun(hosts, program("exchange_mpi"), "pIBFq", mapping=ONE_NODE, preload=False)
     if open_mpi(hosts) > 4:
         assert done.returncode != 0 and "in MPI_Init" in done.stderr, done
@@ -284,7 +284,7 @@ def test_pytorch_trains_over_two_nodes(hosts):
 
 
 @needs_mpirun
-def test_files_are_left_nowhere(hosts):
+def test_mpirun_with_us_leaves_no_file(hosts):
     before = {path for path in leftovers(hosts) if "ompi." not in path}
     mpirun(hosts, "python3", "-c", REPORT, env=MEET)
     mpirun(hosts, inside(VIEW))
@@ -292,7 +292,7 @@ def test_files_are_left_nowhere(hosts):
 
 
 def batch(cluster: Cluster, script: str, *options: str) -> str:
-    """What a batch job printed; mpirun starts its daemons by srun there."""
+    """The output of a batch job, in which mpirun starts its daemons by srun."""
     cluster.write_home("report.py", REPORT)
     path = cluster.write_home("mpirun-job", "#!/bin/bash\n" + script)
     log = cluster.home / "mpirun-job.out"
@@ -304,7 +304,7 @@ def batch(cluster: Cluster, script: str, *options: str) -> str:
 
 
 def daemons(cluster: Cluster) -> set[str]:
-    """Whose children the ranks are: on mpirun's own node, and on the other."""
+    """The parents of the ranks: on mpirun's own node, and on the other node."""
     return {"mpirun", "orted"} if open_mpi(cluster) == 4 else {"prterun", "prted"}
 
 
@@ -319,7 +319,7 @@ def test_within_a_batch_job_the_ranks_are_those_of_mpirun(hosts):
     seen = ranks_of(batch(hosts, f"export LD_PRELOAD={inside(LIBRARY)} MASTER_ADDR=node001 MASTER_PORT=24711\n{LAUNCH}"))
     assert [report["host"] for report in seen] == ["node001", "node001", "node002", "node002"]
     assert_right(seen)
-    assert {report["procid"] for report in seen} == {"0"}, "the daemon's, which would be the wrong one"
+    assert {report["procid"] for report in seen} == {"0"}, "the daemon's value, which would be a wrong rank"
     assert {report["parent"] for report in seen} == daemons(hosts)
     assert not any(report["parent_rank"] for report in seen), "the launchers themselves are no ranks"
     assert {report["CUDA_VISIBLE_DEVICES"] for report in seen} == {"0,1"}
@@ -330,7 +330,7 @@ def test_the_plugin_leaves_the_daemons_of_mpirun_alone(hosts):
         seen = ranks_of(batch(hosts, LAUNCH))
         assert {report["parent"] for report in seen} == daemons(hosts)
         assert all(report["RANK"] is None and not report["parent_rank"] for report in seen), seen
-        # Nor does it where the job asks. The control: a step of a program is set up.
+        # The same if the job asks. The control: a step with a program is set up.
         asked = ranks_of(batch(hosts, LAUNCH, "--bootstrap=on"))
         assert [report["RANK"] for report in asked] == [None] * 4
         step = ranks_of(batch(hosts, "export OMPI_COMM_WORLD_RANK=7\nsrun -n4 python3 report.py\n"))

@@ -1,7 +1,7 @@
-"""A program at a port in the port tests: port_peer.py meet | torch | hold PORT ADDRESS [listen] [reuse].
+"""A program that uses a port in the port tests: port_peer.py meet | torch | hold PORT ADDRESS [listen] [reuse].
 
-A task of a step meets the others on MASTER_PORT, as PyTorch does or by PyTorch itself. With `hold` it is another program, which
-has one port until SIGTERM."""
+A task of a step meets the others on MASTER_PORT, like PyTorch or with PyTorch itself. With `hold` it is another program, which
+keeps one port until SIGTERM."""
 
 import contextlib
 import os
@@ -54,13 +54,13 @@ def meet():
 
 
 def torch_store():
-    """PyTorch's own server and clients, found as env:// finds them."""
+    """PyTorch's own server and clients, with the address that env:// reads."""
     from datetime import timedelta
 
     from torch.distributed import TCPStore
 
     size = int(os.environ["WORLD_SIZE"])
-    # As env:// reads it; PyTorch 1.13 has no such argument.
+    # Read like env://; PyTorch 1.13 has no such argument.
     more = {"use_libuv": False} if os.environ.get("USE_LIBUV") == "0" else {}
     store = TCPStore(os.environ["MASTER_ADDR"], PORT, size, RANK == 0, timedelta(seconds=60), **more)
     store.set(f"step of {RANK}", STEP)

@@ -1,5 +1,5 @@
-"""MASTER_PORT of real steps: which one it is, that it is reserved and free again. Ports of a step that another user's program takes:
-before the step, which then ends in seconds with one sentence, and after it holds them, where that is possible at all."""
+"""MASTER_PORT of real steps: its number, its reservation, and its release. Another user's program takes a port of a step: before the
+step, which then ends within seconds with one sentence, or after the reservation, if the system allows it."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from port_steps import PEER, REFUSAL, allocation, background, in_node, peers, st
 
 ECHO = "echo $SLURMD_NODENAME $MASTER_PORT $SLURM_STEP_RESV_PORTS"
 PLAIN_BIND = "import socket, sys; socket.socket(socket.AF_INET6).bind(('::', int(sys.argv[1])))"
-PORTS = itertools.count(32100, 10)  # for each test that chooses: what one leaves behind is not the next one's
+PORTS = itertools.count(32100, 10)  # new ports for each test that chooses one, since the last test's ports may still be in use
 
 cluster = module_cluster("ports", "--nodes", "3", "--cpus", "16", "--plugin-args", "when=always")
 
@@ -32,7 +32,7 @@ def seen(done):
 
 
 def at_once(cluster, lines):
-    """Runs steps none of which ends before all are there, or one of them was refused; what each printed."""
+    """Runs steps that all wait until all have started or one is refused; returns the output of each."""
     meeting = f"~/meeting.{next(PORTS)}"
     come = f"mkdir -p {meeting}/$SLURM_JOB_ID.$SLURM_STEP_ID"
     wait = f"for i in $(seq 200); do [ $(ls {meeting} | wc -l) -lt {len(lines)} ] || break; sleep 0.2; done"
@@ -51,8 +51,8 @@ def test_the_port_is_the_same_on_every_node_and_another_in_every_step(cluster, j
 
 
 def test_steps_at_once_share_no_port(cluster, job, campaign, figure):
-    """Steps of one job, and of four jobs with neighbouring ids one each, all alive at the same time. Computed ports of two
-    steps can be the same by chance (120 pairs of 16, 10,000 ports): then the second reports it, and a third would be too many."""
+    """Steps of one job, and one step in each of four jobs with neighbouring ids, all alive at the same time. Computed ports of two
+    steps can be the same by chance (120 pairs of 16, 10,000 ports): then the second step reports it. A third would be a fault."""
     of_job, refused = campaign.size(46, 12), 0
     for _ in campaign.each(range(campaign.size(20, 1))):
         steps = at_once(cluster, [step_line(job, 3, 3)] * of_job + [["srun", "-N2", "-n2", "-c1"]] * 4)
@@ -67,7 +67,7 @@ def test_steps_at_once_share_no_port(cluster, job, campaign, figure):
 
 def test_reserved_ports_of_slurm_are_used(cluster_factory):
     cluster = cluster_factory("reserved").up("--plugin-args", "when=always", "--set", "MpiParams=ports=12000-12999")
-    # A step manager has the ports of the job for its steps, which are few by default, and the other steps wait.
+    # A step manager shares the few ports of the job between its steps, and further steps wait.
     with allocation(cluster, "-N2", *["--resv-ports=60"] * bool(cluster.settings)) as job:
         steps = [seen(done) for done in at_once(cluster, [step_line(job, 2, 2)] * 20)]
     masters, reserved = [], []
@@ -100,7 +100,7 @@ time.sleep(600)
 
 
 def test_further_ports_are_reserved_for_one_task_each(cluster, job):
-    """A port that another program has is passed over."""
+    """A port that another program uses is skipped."""
     there = ["-w", "node[001-002]"]  # Slurm 26.05 takes other nodes of the job where those of an earlier step are still busy
 
     def ports_by_node(count, *options):
@@ -137,7 +137,7 @@ def test_a_cancelled_step_gives_the_port_back(cluster, job):
         cluster.succeed([*step_line(job, 3, 3, f"--bootstrap-port={port}"), "true"])
 
 
-# How many sockets the slurmstepd of a step has on this node, and what its first task has open.
+# Prints the number of sockets of a step's slurmstepd on this node, and the open files of its first task.
 DESCRIPTORS = """
 pid=$(pgrep --ns $$ --nslist net -f '[s]lurmstepd: .%s]')
 ls -l /proc/$pid/fd | grep -c socket:
@@ -146,14 +146,14 @@ echo $(ls -l /proc/$(pgrep -P $pid | head -n 1)/fd | awk 'NF > 9 { sub(/:.*/, ""
 
 
 def descriptors(cluster, job, *options, asks=True):
-    """What slurmstepd on node001 and on node002 holds while a step runs."""
+    """The open sockets of slurmstepd on node001 and on node002 while a step runs."""
     ready = ["sh", "-c", "[ $SLURM_PROCID = 0 ] && echo ready; exec sleep 600"]
     line = step_line(job, 2, 2, "-w", "node001,node002", *options, asks=asks)
     with background(cluster, [*line, *ready], node="head", ready=True):
         steps = cluster.run(["scontrol", "-o", "show", "step", job]).stdout  # also where the job has a step manager
         step = f"{job}.{max(map(int, re.findall(r'StepId=[0-9]+[.]([0-9]+) ', steps)))}"
         before, now = None, []
-        # Until all tasks have started, and slurmstepd has closed what it needs for that only.
+        # Waits until all tasks have started, and slurmstepd has closed the descriptors that it needs for this only.
         while before != now or not all(task for _, task in now):
             time.sleep(0.2)
             script = DESCRIPTORS % step
@@ -162,7 +162,7 @@ def descriptors(cluster, job, *options, asks=True):
 
 
 def test_slurmstepd_holds_two_sockets_and_the_task_none(cluster, job):
-    """One for reports to srun, and on the node of rank 0 that of MASTER_PORT."""
+    """One for reports to srun, and on the node of rank 0 one for MASTER_PORT."""
     with cluster.other_plugstack():
         (sockets, task), (other_sockets, other_task) = descriptors(cluster, job, asks=False)
     assert int(sockets) > 0 and "2pipe" in task and "socket" not in task
@@ -177,10 +177,10 @@ def test_pytorch_serves_its_store_on_the_reserved_port(cluster, job):
     assert sorted(peer.word for peer in peers(done.stdout)) == ["joined", "joined", "served"]
 
 
-# -- what others do to it
+# -- other programs at the port
 
 
-SOON = 5  # seconds in which a step has said what is wrong, and ended
+SOON = 5  # seconds within which a step reports the fault and ends
 PATIENCE = 300  # half of what its tasks sleep; SOON is reported
 
 HOLDERS = [
@@ -206,7 +206,7 @@ def held_by_bob(cluster, port, *how, node="node001"):
 
 
 def refused(cluster, taken, name, line, **run):
-    """The one sentence of a step that is refused."""
+    """The one sentence of a refused step."""
     started = time.monotonic()
     done = cluster.run(line, timeout=PATIENCE, **run)
     taken[name] = time.monotonic() - started
@@ -224,9 +224,9 @@ def test_a_taken_port_ends_the_step_with_one_sentence(cluster, job, taken, how):
         assert (teller(sentence), sentence["host"], int(sentence["port"])) == ("node001", "node001", port)
         assert sentence["reason"] == "is already in use by another program" and "--bootstrap-port" in sentence["advice"]
         assert "sleep" not in in_node(cluster, "ps -eo args= | grep '[s]leep 600' || true")
-        # The way round, for whoever knows better.
+        # The user can switch the claim off.
         assert cluster.run([*line[:-2], "--bootstrap-claim=off", "true"]).returncode == 0
-    # Control: it was that program.
+    # Control: without that program the step runs.
     assert cluster.run([*line[:-2], "true"]).returncode == 0
 
 
@@ -245,10 +245,10 @@ WEAKLY = {"SLURM_BOOTSTRAP": "on"}
 
 
 def test_a_further_port_that_is_taken_ends_the_step_that_asked_for_it(cluster, job, taken):
-    """TensorFlow's workers may choose of three ports, and all are taken."""
+    """TensorFlow's workers may choose from three ports, and all are taken."""
     port = next(PORTS)
     told = rf"TF_CONFIG port ({port + 1}|{port + 2}|{port + 3}) on node00\d is already in use"
-    there = "--nodelist=node001"  # Slurm would begin with another node while this one still ends the step before
+    there = "--nodelist=node001"  # else Slurm begins with another node while this one still ends the step before
     options = [there, f"--bootstrap-port={port}", f"--bootstrap-port-range={port + 1}-{port + 3}"]
     line = [*step_line(job, 2, 2, "--bootstrap-frameworks=tensorflow", *options), "sleep", "600"]
     with contextlib.ExitStack() as others:
@@ -262,16 +262,16 @@ def test_a_further_port_that_is_taken_ends_the_step_that_asked_for_it(cluster, j
         done = cluster.run([*step_line(job, 2, 2, there, asks=False), "true"], env=settings)
         assert done.returncode == 0 and done.stderr.count("bootstrap: warning: ") >= 1, done.stderr
         assert re.search(told, done.stderr), done.stderr
-    assert cluster.run([*line[:-2], "true"]).returncode == 0, "control: it was that program"
+    assert cluster.run([*line[:-2], "true"]).returncode == 0, "control: without that program"
 
 
 def held_step(cluster, job, port, program):
-    """A step in the background that holds the port, with its first word read."""
+    """A step in the background that has the port; its first word has been read."""
     options = [f"--bootstrap-port={port}", "--kill-on-bad-exit=1"]
     return background(cluster, [*step_line(job, 2, 2, *options), "sh", "-c", program], node="head", ready=True)
 
 
-def test_after_the_claim_only_reuse_of_addresses_gets_in(cluster, job):
+def test_only_a_server_that_reuses_addresses_can_bind_a_claimed_port(cluster, job):
     port = next(PORTS)
     with held_step(cluster, job, port, "[ $SLURM_PROCID != 0 ] || echo ready; exec sleep 600"):
         for how in (("::", "listen"), ("0.0.0.0",), ("127.0.0.1", "listen")):
@@ -281,8 +281,8 @@ def test_after_the_claim_only_reuse_of_addresses_gets_in(cluster, job):
             pass  # see SECURITY.md
 
 
-def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, job, taken, figure):
-    """Rank 0's own server cannot listen then, and reports it; its exit ends the step."""
+def test_a_stranger_at_the_claimed_port_makes_the_step_fail_and_not_hang(cluster, job, taken, figure):
+    """Rank 0's own server then cannot listen and reports it; its exit ends the step."""
     port = next(PORTS)
     peer = " ".join(PEER)
     program = f"""
@@ -305,5 +305,5 @@ def test_who_gets_in_after_the_claim_makes_the_step_fail_and_not_hang(cluster, j
            table=f"| who has the port | end of the step |\n| --- | --- |\n{rows}")
 
 
-def test_no_node_suffered(cluster):
+def test_every_node_can_still_run_jobs(cluster):
     assert cluster.script("status").returncode == 0

@@ -1,5 +1,5 @@
 /*
- * A library that does what ours must not: it speaks, opens a file and ends the process otherwise. The control of tests.
+ * A library that does what ours must not do: it prints, opens a file and changes the exit status. The control of tests.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <fcntl.h>

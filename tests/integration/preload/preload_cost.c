@@ -1,9 +1,9 @@
 /*
- * How long a trivial program takes from its start to its end, with one library preloaded after another, in turn.
+ * Times a trivial program from its start to its end, with each library preloaded in turn.
  * SPDX-License-Identifier: Apache-2.0
  *
  * preload_cost ROUNDS PROGRAM LIBRARY...   LIBRARY is a path, or - for none. Prints one line for each round: the
- * microseconds with each of them, in the order given. Which one comes first moves on by one with each round.
+ * microseconds with each of them, in the order given. Each round begins with the next library.
  */
 #define _GNU_SOURCE
 #include <spawn.h>
@@ -49,7 +49,7 @@ int main(int count, char** arguments) {
   const int ways = count - 3;
   const int rounds = count > 3 ? atoi(arguments[1]) : 0;
   if (rounds < 1 || ways > max_ways) return 2;
-  for (int round = -1; round < rounds; ++round) { /* the first one only warms up */
+  for (int round = -1; round < rounds; ++round) { /* the first round only warms up */
     double times[max_ways];
     for (int step = 0; step < ways; ++step) {
       const int way = (step + round + 1) % ways;

@@ -1,5 +1,5 @@
 /*
- * Linked with the library, so that its constructor runs in any case; prints the rank of the environment.
+ * Linked with the library, so that its constructor always runs; prints RANK from the environment.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* A program that does nothing, and a library that is nothing: what others are measured against.
+/* A program that does nothing, and an empty library: the baselines of measurements.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifdef PRELOAD_EMPTY
 extern int preload_empty;

@@ -1,4 +1,4 @@
-"""LD_PRELOAD=libbootstrap.so without the plugin: the same variables, nothing in other processes, no other end."""
+"""LD_PRELOAD=libbootstrap.so without the plugin: the same variables, no change to other processes or to the end of a program."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ ENDS_OF_PYTHON = {
     "fork": "import os; pid = os.fork(); os.waitpid(pid, 0) if pid else None",
 }
 
-# The values by which frameworks start; what else differs between the two ways is named in `without_marks`.
+# The values that frameworks need to start. `without_marks` names all other differences between the two ways.
 LAYOUTS = {
     "two a node": ("-N2 --ntasks-per-node=2", 4),
     "cyclic": ("-N3 -n7 -m cyclic", 7),
@@ -40,7 +40,7 @@ LAYOUTS = {
 
 @pytest.fixture(scope="module")
 def bare(cluster_factory) -> Cluster:
-    """Four nodes with four GPUs each; plugstack.conf is empty but where a test writes a line of it."""
+    """Four nodes with four GPUs each; plugstack.conf is empty unless a test writes a line."""
     cluster = cluster_factory("preload").up("--nodes", "4", "--cpus", "16", "--gpus", "4", "--no-plugin",
                                             "--plugin", built(PLUGIN))
     cluster.write_plugstack("\n")  # --plugin lets the nodes see it, and switches it on
@@ -49,17 +49,17 @@ def bare(cluster_factory) -> Cluster:
 
 @pytest.fixture
 def plugin(bare):
-    """Puts a line with our plugin into plugstack.conf, and takes it out again."""
+    """Writes a line with our plugin into plugstack.conf, and removes it at the end."""
     yield bare.configure
     bare.write_plugstack("\n")
 
 
 def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, subprocess.CompletedProcess]:
-    """Runs the probe in one step; `how` is the way in which its ranks get their variables."""
+    """Runs the probe in one step; `how` says how its ranks get their variables."""
     words = options.split()
     variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     words = [word for word in words if word.partition("=")[0] not in variables]
-    if "-w" not in words:  # Slurm may choose other nodes for the second way, while the first way's job leaves its own
+    if "-w" not in words:  # Slurm may choose other nodes for the second way while the first way's job still ends
         words.append(f"-wnode[001-00{(re.findall(r'-N([0-9])', options) or [1])[0]}]")
     folder = f"/home/alice/{how}-{re.sub('[^a-z0-9]+', '-', name)}"
     export = preloading() if how == "preload" else "--bootstrap=on" if how == "plugin" else "--export=ALL"
@@ -71,15 +71,15 @@ def play(cluster: Cluster, name: str, options: str, how: str) -> tuple[list, sub
 
 
 def without_marks(report: dict) -> dict:
-    """What a framework may read. Ports are computed from the ids of the step, which are other ones in each run."""
+    """The variables that a framework may read. Ports are computed from the ids of the step, which differ in each run."""
     # srun of 24.11 leaves the plugin's options for slurmstepd in the environment of the tasks.
     marks = ("SLURM", "_SLURM_SPANK_OPTION_", "PMI", "@")
     kept = {name: value for name, value in report.items() if not name.startswith(marks)}
-    # The last is Slurm's own and made of the ids of the step, by mpi/pmix of 24.11.
+    # The last one is Slurm's own: mpi/pmix of 24.11 makes it from the ids of the step.
     for name in ("LD_PRELOAD", "SLURM_BOOTSTRAP_SETTINGS", "SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP",
                  "OMPI_MCA_orte_precondition_transports"):
         kept.pop(name, None)
-    # With a salt of srun's where the plugin is.
+    # With the plugin, srun's salt changes them.
     for name in ("MASTER_PORT", "PET_MASTER_PORT", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"):
         if name in kept:
             kept[name] = re.sub(r"(^|:)2[0-9]{4}$", r"\1computed", kept[name])
@@ -89,11 +89,11 @@ def without_marks(report: dict) -> dict:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_variables_are_those_of_the_plugin(bare, plugin, name):
+def test_the_preload_sets_the_variables_of_the_plugin(bare, plugin, name):
     options, tasks = LAYOUTS[name]
     seen = {}
     for how in ("preload", "plugin"):
-        # Only srun, with the plugin in it, asks what address MASTER_ADDR has.
+        # Only srun with the plugin resolves MASTER_ADDR.
         plugin("when=always gpu_share=on interface=off") if how == "plugin" else bare.write_plugstack("\n")
         reports, done = play(bare, name, options, how)
         assert done.returncode == 0, done.stderr
@@ -101,11 +101,11 @@ def test_variables_are_those_of_the_plugin(bare, plugin, name):
         seen[how] = sorted((without_marks(report) for report in reports), key=lambda report: int(report["@rank"]))
         assert len(seen[how]) == tasks
         if "SLURM_BOOTSTRAP_GPU" not in options and "=3101" not in options and "SLURM_BOOTSTRAP_ADDR" not in options:
-            assert not differences(reports, (tasks,))  # the ranks met, and are where they were said to be
+            assert not differences(reports, (tasks,))  # the ranks met, on the expected hosts
     assert seen["preload"] == seen["plugin"]
 
 
-def test_control_without_the_library_there_is_nothing(bare):
+def test_control_no_variable_is_set_without_the_library(bare):
     reports, done = play(bare, "nothing", "-N2 -n2", "none")
     assert done.returncode != 0 and not any(report.get("RANK") for report in reports)
 
@@ -166,14 +166,14 @@ def test_a_plan_that_fails_is_one_sentence_and_the_program_goes_on(bare):
     assert done.stdout.split() == ["on", "on"] and done.returncode == 0
     told = sentences(done.stderr)
     assert len(told) == 2 and all("the order of ranks is arbitrary" in line for line in told), told  # one of each node
-    # Said once, although each program that the rank starts would fail in the same way.
+    # Printed once, although each program that the rank starts would fail in the same way.
     program = "bash -c '/bin/true; ls /dev/null >&2; echo on $RANK'"
     done = run_steps(bare, f"SLURM_BOOTSTRAP_PORT=1 srun -N1 -n3 {preloading()} {program}")
     assert done.stdout.split() == ["on"] * 3 and len(sentences(done.stderr)) == 1, done.stderr
 
 
 @pytest.mark.parametrize("switch", ["SLURM_BOOTSTRAP=off", "SLURM_BOOTSTRAP_PRELOAD=off", "SUBMITIT_EXECUTOR=slurm"])
-def test_off_is_off(bare, switch):
+def test_off_sets_no_variable(bare, switch):
     done = run_steps(bare, f"{switch} srun -N1 -n2 {preloading()} bash -c 'env | grep -cE \"^(RANK|MASTER_|SLURM_BOOTSTRAP_STEP)\"'")
     assert done.stdout == "0\n0\n" and not sentences(done.stderr)
     assert run_steps(bare, f"srun -N1 -n2 {preloading()} bash -c 'echo $WORLD_SIZE'").stdout == "2\n2\n"  # control
@@ -186,7 +186,7 @@ def test_a_program_that_is_only_linked_gets_no_variables(bare):
     assert sorted(control.stdout.splitlines()) == ["linked 0", "linked 1"], control.stderr
 
 
-def test_batch_and_prolog_see_nothing_and_inner_steps_their_own(bare):
+def test_batch_scripts_and_prologs_have_no_rank_and_inner_steps_their_own(bare):
     look = "$(env | grep -E '^(RANK|WORLD_SIZE|SLURM_BOOTSTRAP_STEP)' | LC_ALL=C sort | xargs)"
     bare.write_home("inner", f"#!/bin/bash\necho inner {look}\n")
     bare.write_home("outer", f"#!/bin/bash\necho outer {look}\n[ $RANK = 1 ] || srun --overlap -N2 -n3 ~/inner\n")
@@ -244,10 +244,10 @@ def test_an_unchanged_ddp_script_trains(bare, wrapper):
 def ending(cluster: Cluster, export: str, command: str) -> tuple:
     done = run_steps(cluster, f"srun -Q --mpi=pmix -K0 -N2 -n2 {export} {command}")
     noise = re.compile(r"(StepId=|job |pid |step )\S+|\[[^]]*\]|\S*slurmstepd\S*")
-    # srun reports the same end in other words when the tasks' ends reach it in another order; its status shows which.
+    # srun reports the same end in other words if the tasks' ends arrive in another order; only its status is compared.
     errors = [noise.sub("", line) for line in done.stderr.splitlines() if not line.startswith("srun:")]
     output = done.stdout.splitlines()
-    # A signal that ends one task may end the step before the other one has printed its line, which is the same.
+    # A signal that ends one task may end the step before the other task has printed its line, which is the same.
     return done.returncode, sorted(set(output) if done.returncode > 128 else output), sorted(errors)
 
 
@@ -261,7 +261,7 @@ def test_a_program_ends_as_it_would_without_us(bare, way, tally):
     tally("M8", "ways to end, as without it", part="with the preload")
 
 
-def test_control_a_library_that_changes_the_end_is_seen(bare):
+def test_control_a_library_that_changes_the_end_is_noticed(bare):
     command = f"{inside('tests/integration/program_ends')} return"
     assert ending(bare, preloading(inside("tests/integration/preload_bad.so")), command) != ending(bare, "--export=ALL", command)
 
@@ -285,7 +285,7 @@ def test_the_plugin_preloads_where_it_applies(bare, plugin, tally):
     tally("L2", "lists that the plugin extends, ours once and last", 2, part="by the plugin")
 
 
-def test_a_library_that_is_not_there_is_a_sentence_and_no_preload(bare, plugin):
+def test_a_missing_library_is_reported_and_not_preloaded(bare, plugin):
     plugin("when=always announce=off preload=on preload_library=/nowhere/libbootstrap.so")
     done = run_steps(bare, "srun -N1 -n2 bash -c 'echo $RANK:$LD_PRELOAD'")
     assert sorted(done.stdout.split()) == ["0:", "1:"] and done.returncode == 0

@@ -1,4 +1,4 @@
-"""What the preloaded library costs and changes in processes that are no rank: nothing but microseconds."""
+"""The preloaded library in processes that are not ranks: it costs microseconds and changes nothing."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def run(command: list[str], role: str, preload: str = "", **more) -> tuple[int, 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory) -> dict[str, list[str]]:
-    """Commands by name; those that cannot be made here are left out."""
+    """Commands by name; programs that cannot be built here are left out."""
     folder = tmp_path_factory.mktemp("programs")
     commands = {
         "bash": ["bash", "-c", "echo out; echo err >&2; ls / | head -n 1; exit 3"],
@@ -57,8 +57,8 @@ def test_programs_run_as_without_us(programs, role, tally):
         tally("L1", "programs with the same output and status")
 
 
-def test_a_program_of_gccs_asan_runs_when_we_come_last(programs):
-    """Its runtime has to come first; the plugin appends, and so must the user."""
+def test_a_program_with_gccs_asan_runs_if_our_library_is_last(programs):
+    """ASan's runtime must be first; the plugin appends its library, and a user must do so, too."""
     if "gcc ASan" not in programs:
         pytest.skip("no libasan")
     runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
@@ -76,8 +76,8 @@ FEATURES = ("import ctypes; process = ctypes.CDLL(None); "
 
 @pytest.mark.parametrize("nccl, calls", [("", []), ("2.14.3", ["ncclCommInitRank"]),
                                          ("2.28.9", ["ncclCommInitRank", "ncclCommInitRankScalable"])])
-def test_a_program_that_asks_for_calls_of_nccl_finds_those_of_its_nccl(nccl, calls):
-    """As dlsym(3) finds them in the process. Our own names show that we are there."""
+def test_a_program_finds_the_functions_of_its_own_nccl(nccl, calls):
+    """dlsym(3) looks them up in the process. One of our names shows that our library is loaded."""
     libraries = [built(LIBRARY), *([built(f"tests/doubles/nccl-{nccl}/libnccl.so.2")] if nccl else [])]
     for role in ROLES:
         status, output, _ = run(["/usr/bin/python3", "-c", FEATURES], role, ":".join(libraries))
@@ -85,7 +85,7 @@ def test_a_program_that_asks_for_calls_of_nccl_finds_those_of_its_nccl(nccl, cal
 
 
 @pytest.mark.parametrize("form", ["{own}:{ours}", "{ours}:{own}", "{ours}:{ours}", " {own} {ours} ", "{ours} {own}:{ours}"])
-def test_the_list_of_the_user_is_composed_as_ld_so_reads_it(programs, form, tally):
+def test_our_library_joins_the_users_list_as_ld_so_reads_it(programs, form, tally):
     both = form.format(own=built("tests/integration/preload_empty.so"), ours=built(LIBRARY))
     for role in ROLES:
         assert run(programs["bash"], role, both) == run(programs["bash"], role)
@@ -101,7 +101,7 @@ def system_calls(command: list[str], role: str, preload: str, folder) -> list[st
 
 
 def added_calls(library: str, role: str, folder) -> list[str]:
-    """System calls of a trivial program that it makes with the library and not with an empty one."""
+    """System calls that a trivial program makes with the library, but not with an empty one."""
     def counted(preload):
         calls = system_calls([built("tests/integration/preload_trivial")], role, preload, folder)
         return [call.partition("(")[0] for call in calls if preload not in call]
@@ -117,7 +117,7 @@ def added_calls(library: str, role: str, folder) -> list[str]:
 def test_no_system_call_but_those_that_load_the_file(role, tmp_path, tally):
     if not shutil.which("strace"):
         pytest.skip("no strace")
-    # ld.so's own, getpid, and those of malloc: libstdc++ takes memory for exceptions that are thrown without memory.
+    # Calls of ld.so, getpid, and calls of malloc: libstdc++ reserves memory for exceptions when memory has run out.
     allowed = {"mmap", "mprotect", "close", "read", "pread64", "fstat", "newfstatat", "getpid", "brk", "getrandom"}
     assert set(added_calls(built(LIBRARY), role, tmp_path)) <= allowed
     assert "write" in added_calls(built("tests/integration/preload_bad.so"), role, tmp_path)  # control

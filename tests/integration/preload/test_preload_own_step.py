@@ -1,4 +1,4 @@
-"""The preloaded library acts in a step's own tasks alone: what other processes have of a step is left over."""
+"""The preloaded library acts only in a step's own tasks: in other processes, variables of a step are left over."""
 
 import re
 import shutil
@@ -11,14 +11,14 @@ from harness import Cluster
 from preload_steps import preloading, run_steps, sentences
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT", "SLURM_BOOTSTRAP_STEP")
-# One line: who, and the variables of a rank. By an image of its own, as a user's program is.
+# Prints one line: a name, and the variables of a rank. It is a separate executable, like a user's program.
 LOOK = f"""#!/usr/bin/python3
 import os, sys
 seen = " ".join(f"{{name}}={{os.environ[name]}}" for name in {NAMES[:2]!r} if name in os.environ)
 others = sum(name in os.environ for name in {NAMES!r})
 print(sys.argv[1], seen or "nothing", "whole" if others in (0, {len(NAMES)}) else "half", flush=True)
 """
-# A job whose rank 1 submits the next one. Each place that is no rank, and each that is one, prints what it sees.
+# A job whose rank 1 submits the next job. Each rank, and each process that is none, prints its variables.
 JOB = """#!/bin/bash
 ~/look batch$DEPTH
 STEP -N2 -n3 ~/in-rank
@@ -35,7 +35,7 @@ DEPTH=$((DEPTH + 1)) sbatch -Q -N2 -n3 -o ~/deep/log-%j ~/job
 
 @pytest.fixture(scope="module")
 def bare(cluster_factory) -> Cluster:
-    """Two nodes; plugstack.conf is empty but where a test has the plugin."""
+    """Two nodes; plugstack.conf is empty unless a test has the plugin."""
     cluster = cluster_factory("own-step").up("--nodes", "2", "--cpus", "64", "--no-plugin", "--plugin", built(PLUGIN))
     cluster.write_plugstack("\n")
     cluster.write_home("look", LOOK)
@@ -50,7 +50,7 @@ def plugin(bare):
 
 
 def submit_from_ranks(cluster: Cluster, step: str, depth: int, env: dict[str, str]) -> list[str]:
-    """What all places of jobs saw of which each was submitted by a rank of the one before."""
+    """The lines of all places in a chain of jobs, each submitted by a rank of the job before."""
     cluster.write_home("job", JOB.replace("STEP", step))
     cluster.write_home("in-rank", IN_RANK.replace("LAST", str(depth)))
     script = "rm -rf ~/deep; mkdir ~/deep; sbatch -Q -N2 -n3 -o ~/deep/log-%j ~/job\n" \
@@ -75,12 +75,12 @@ def test_jobs_that_ranks_submit_have_right_ranks_ten_deep(bare):
 
 
 def test_jobs_that_ranks_submit_have_right_ranks_with_the_plugins_preload(bare, plugin):
-    """Each job's shell was taken for rank 0 once, and its step was refused since the shell had the port."""
+    """Once each job's shell became rank 0, and its step was refused since the shell had the port."""
     assert submit_from_ranks(bare, "srun -Q --bootstrap-preload", 10, {}) == right(10)
 
 
 def test_control_the_variables_of_a_step_are_left_over_in_such_jobs(bare):
-    """By its environment alone the batch script would be rank 0 of the outer step: Slurm leaves it there."""
+    """By its environment alone the batch script would be rank 0 of the outer step: Slurm keeps these variables."""
     bare.write_home("left-over", "#!/bin/bash\necho $SLURM_STEP_ID $SLURM_PROCID $((SLURM_TASK_PID == $$)) $SLURM_STEP_NUM_TASKS\n")
     bare.write_home("rank", "#!/bin/bash\n[ $SLURM_PROCID = 1 ] && sbatch -Q --wait -n1 -o ~/log ~/left-over\n")
     done = run_steps(bare, "srun -Q -N1 -n2 ~/rank; cat ~/log")
@@ -88,7 +88,7 @@ def test_control_the_variables_of_a_step_are_left_over_in_such_jobs(bare):
 
 
 def test_a_shell_that_outlived_its_step_is_no_rank(bare):
-    """As tmux, or cron with the environment of a login: no slurmstepd is above it any more."""
+    """Like tmux, or cron with the environment of a login: slurmstepd is no longer its ancestor."""
     script = f"""rm -f ~/seen; srun -Q -N1 -n2 bash -c '
       [ $SLURM_PROCID = 1 ] || exit 0
       setsid bash -c "sleep 2; LD_PRELOAD={inside(LIBRARY)} ~/look late > ~/seen" > /dev/null 2>&1 < /dev/null & sleep 0.3'
@@ -97,7 +97,7 @@ def test_a_shell_that_outlived_its_step_is_no_rank(bare):
 
 
 def test_a_process_that_leaves_its_parent_keeps_what_it_has(bare):
-    """The control: its parent was set up before."""
+    """The control: its parent was set up before, and it inherits the variables."""
     script = f"""rm -f ~/seen; srun -Q -N1 -n2 {preloading()} bash -c '
       [ $SLURM_PROCID = 1 ] || exec sleep 4
       setsid bash -c "sleep 1; ~/look late > ~/seen" > /dev/null 2>&1 < /dev/null & sleep 3'; cat ~/seen"""
@@ -106,7 +106,7 @@ def test_a_process_that_leaves_its_parent_keeps_what_it_has(bare):
 
 @pytest.mark.parametrize("wrapper", ["env", "bash -c '$0 $*'", "bash -c 'bash -c \"$0 $*\" $0 $*'", "nice", "timeout 20"])
 def test_a_task_below_its_own_wrapper_is_a_rank(bare, wrapper):
-    """Also where the library comes into the innermost program alone."""
+    """Also if only the innermost program loads the library."""
     for command in (f"{preloading()} {wrapper} ~/look task", f"{wrapper} /usr/bin/env LD_PRELOAD={inside(LIBRARY)} ~/look task"):
         done = run_steps(bare, f"srun -Q -N1 -n2 {command}")
         assert sorted(done.stdout.splitlines()) == [f"task RANK={rank} WORLD_SIZE=2 whole" for rank in (0, 1)], (command, done)
@@ -118,7 +118,7 @@ def test_one_task_is_set_up_where_it_is_asked_for(bare):
 
 
 def on_terminal(cluster: Cluster, command: str, env: str = "") -> str:
-    """What a step with --pty shows, without the end of script's own input, which the terminal echoes."""
+    """The output of a step with --pty, without the end of script's own input, which the terminal echoes."""
     done = run_steps(cluster, f"{env} script -qec \"srun -Q {command}\" /dev/null < /dev/null")
     return re.sub("\r|\b|\\^[@D]", "", done.stdout)
 
@@ -128,7 +128,7 @@ def test_a_step_on_a_terminal_is_left_alone_and_steps_inside_of_it_are_not(bare)
                              f"srun -Q --overlap -N2 -n4 {preloading()} ~/look inner\n")
     shown = on_terminal(bare, f"-N2 -n4 --pty {preloading()} ~/shell", "rm -f ~/pty;")
     seen = sorted((bare.state / "home/alice/pty").read_text().splitlines())
-    assert seen == [f"task{rank} nothing whole" for rank in range(4)], "the shells themselves, not the first alone"
+    assert seen == [f"task{rank} nothing whole" for rank in range(4)], "all shells, not only the first one"
     inner = sorted(line for line in shown.splitlines() if line.startswith("inner"))
     assert inner == [f"inner RANK={rank} WORLD_SIZE=4 whole" for rank in range(4)], shown
     shown = on_terminal(bare, f"-N1 -n2 --pty {preloading()} ~/look task", "SLURM_BOOTSTRAP=on")
@@ -158,8 +158,8 @@ def test_one_torchrun_on_each_node_gets_its_own_row(bare):
     assert alone.stdout == "\n", alone
 
 
-def test_two_copies_are_one(bare):
-    """The first once had the port that the second needed."""
+def test_two_copies_of_the_library_act_once(bare):
+    """Once the first copy took the port that the second needed."""
     copy = "/home/alice/libbootstrap.so.0"
     shutil.copy(built(LIBRARY), bare.state / copy.lstrip("/"))
     for libraries in ((copy, inside(LIBRARY)), (inside(LIBRARY), copy)):

@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: Apache-2.0
 
-# Two worlds, one after the other: each has a store and a port of its own. In each there are two groups beside that of all.
+# Two worlds, one after the other: each has its own store and port, and two groups beside the group of all ranks.
 TWO_WORLDS = """
 import os, sys
 IMPORTS
@@ -40,7 +40,7 @@ of_nodes = [each[256:] for each in everything]
 assert of_nodes[0] == of_nodes[1] != of_nodes[2] == of_nodes[3], "the ids of a node do not belong to it"
 os.write(1, b"right\\n")
 """
-# Each rank has a Python of its own.
+# Each rank has another Python.
 OTHER_PYTHON = """
 import os, sys, slurm_bootstrap
 job = slurm_bootstrap.Job()

@@ -1,4 +1,4 @@
-"""etc/doc/python.md as a user without root follows it: from a checkout to four ranks on two nodes, and the message about a missing part."""
+"""A user without root follows etc/doc/python.md: from a checkout to four ranks on two nodes, and the message about a missing part."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -22,7 +22,7 @@ BLOCKS = [block for block in read_page(REPOSITORY / "etc/doc/python.md").blocks 
 HEADERS = ["/usr/include/tl", "/usr/include/CLI", "/usr/lib/x86_64-linux-gnu/pmix2/include"]
 PACKAGES = [("tl/expected.hpp", "libexpected-dev"), ("CLI/CLI.hpp", "libcli11-dev"), ("pmix.h", "libpmix-dev")]
 COMPILERS = [f"/usr/bin/x86_64-linux-gnu-{name}-12" for name in ("gcc", "g++")]
-# The network of this machine, the home of the cluster, and no trace of some files.
+# The network of this machine, the home of the cluster, and some files hidden.
 AS_USER = """
 for path in $1; do if [[ -d $path ]]; then mount -t tmpfs none "$path"; else mount --bind /dev/null "$path"; fi; done
 mount -t tmpfs none /home
@@ -39,7 +39,7 @@ class User:
         self.owner = cluster.home.stat()
 
     def run(self, text, without=()):
-        """On this machine, as alice in her checkout."""
+        """Runs a command on this machine, as alice in her checkout."""
         words = [" ".join(without), str(self.cluster.home), str(self.owner.st_uid), str(self.owner.st_gid), text]
         return subprocess.run(["unshare", "--mount", "bash", "-e", "-c", AS_USER, "_", *words], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)

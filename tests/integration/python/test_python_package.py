@@ -1,4 +1,4 @@
-"""pip's package: one wheel for each Python, its types, and what a user without root does with it on a cluster."""
+"""pip's package: one wheel for all Pythons, its types, and its use on a cluster by a user without root."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -26,10 +26,10 @@ DOUBLE = "tests/doubles/nccl-2.28.9/libnccl.so.2"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built as pip builds it, with scikit-build-core from PyPI."""
+    """The wheel, built by pip with scikit-build-core from PyPI."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    # The compiler's line is that of the preset `release`, so that ccache has most objects.
+    # The same compiler's line as in the preset `release`, so that ccache has most objects.
     line = [folder / "venv/bin/pip", "wheel", "--no-deps", "--wheel-dir", folder, REPOSITORY,
             "--config-settings=cmake.define.CMAKE_COMPILE_WARNING_AS_ERROR=ON"]
     done = run_here(line, env=os.environ | {"CC": "/usr/bin/cc", "CXX": "/usr/bin/c++"})
@@ -56,8 +56,8 @@ def run(site, text, *options, command=(), env=None):
 
 
 def run_in(site, environments, name, text, line=" ".join(STEP) + " python3 PROGRAM", env=None):
-    """In an environment of scripts/frameworks, which has this package by PYTHONPATH, as pip's --target would give it; or in the
-    user's own."""
+    """Runs a program in an environment of scripts/frameworks, with this package in PYTHONPATH as after pip's --target; or in the
+    user's own environment."""
     site.write_home("program.py", text)
     folder, env = Path(PYTHON).parent, {"OMP_NUM_THREADS": "1"} | (env or {})
     if name != OWN:
@@ -76,7 +76,7 @@ TOO_OLD = "3.8"
 
 
 def find_python(version):
-    """Of PATH, or of pyenv."""
+    """The path of this Python, from PATH or pyenv."""
     for path in (*Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"), shutil.which(f"python{version}")):
         if path and subprocess.run([path, "-c", "import pip"], capture_output=True).returncode == 0:
             return str(path)
@@ -89,7 +89,7 @@ def install_for(python, wheel, folder):
 
 @pytest.fixture(scope="module")
 def other_pythons(site, wheel):
-    """What a step printed in which each rank has another Python: {version: line}. As root, in whose home pyenv may be."""
+    """The output of a step in which each rank has another Python: {version: line}. It runs as root, whose home may have pyenv."""
     site.write_home("program.py", OTHER_PYTHON)
     found = {version: python for version in PYTHONS if (python := find_python(version))}
     if not found:
@@ -105,7 +105,7 @@ def other_pythons(site, wheel):
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_one_wheel_is_for_each_python(other_pythons, version):
+def test_one_wheel_works_in_each_python(other_pythons, version):
     found, said = other_pythons
     if version not in found:
         pytest.skip(f"there is no Python {version}")
@@ -120,8 +120,8 @@ def test_an_older_python_refuses_the_wheel(wheel, tmp_path):
     assert done.returncode != 0 and "requires a different Python" in done.stderr, done
 
 
-def test_types_are_there_for_programs_and_right(wheel, environments, tmp_path):
-    """As a user's mypy sees the installed package, and as ours sees its files."""
+def test_the_types_of_the_package_are_right(wheel, environments, tmp_path):
+    """A user's mypy checks the installed package, and ours its files."""
     def mypy(*arguments):
         line = [f"{environments('python-checks')}/mypy", "--cache-dir", "cache", "--python-executable", python, *arguments]
         return run_here(line, cwd=tmp_path)
@@ -162,7 +162,7 @@ def check_worlds(done, count=2, has_plugin=False):
 
 HET = "srun -Q -n1 python3 PROGRAM : -n3 python3 PROGRAM"
 HET_PMIX = HET.replace("-Q", "-Q --mpi=pmix").replace(":", ": --mpi=pmix")
-# Its first run is ended by the second.
+# scontrol requeue ends its first run.
 REQUEUED = """cat > again.sbatch <<'END'
 #!/bin/bash
 srun -N2 --ntasks-per-node=2 python3 PROGRAM >> again.out 2> again.err || exit
@@ -193,8 +193,8 @@ def test_pytorch_meets_in_other_steps(site, environments, name, line, has_plugin
 
 
 @pytest.mark.full
-def test_without_the_package_there_is_no_such_method(site):
-    """The control. PyTorch before 2.5 needs the import."""
+def test_control_pytorch_alone_has_no_method_slurm(site):
+    """PyTorch before 2.5 needs the import."""
     done = run(site, two_worlds("torch"), env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
     assert done.returncode != 0 and "No rendezvous handler for slurm://" in done.stderr, done
 
@@ -217,7 +217,7 @@ def test_a_job_knows_its_ranks(site):
     assert sorted(done.stdout.splitlines()) == [f"{rank}: {places} {rank % 2} node001" for rank in range(4)]
 
 
-def test_ids_of_nccl_are_the_groups(site):
+def test_ids_of_nccl_are_the_same_within_a_group(site):
     done = run(site, IDS, env={"SLURM_BOOTSTRAP_NCCL": inside(DOUBLE)})
     assert done.stdout.splitlines() == ["right"] * 4, done.stderr
 
@@ -238,7 +238,7 @@ def test_outside_a_step_there_is_no_job(site):
     assert done.returncode != 0 and "BootstrapError: " in done.stderr and "start the program with srun" in done.stderr
 
 
-def test_the_command_comes_with_it(site):
+def test_the_wheel_has_the_command(site):
     done = site.run([*STEP, "/home/alice/venv/bin/slurm-bootstrap", "explain", "--rank", "3"])
     assert done.returncode == 0 and "NOT SET UP" in done.stdout, done
 
@@ -257,10 +257,10 @@ def test_new_pytorch_needs_no_import(site, environments, name):
 
 @pytest.mark.full
 @pytest.mark.parametrize("env, said", [
-    ({}, {"NCCLError: UnhandledCudaError"}),  # NCCL's own, which got to the first call of CUDA
+    ({}, {"NCCLError: UnhandledCudaError"}),  # NCCL's own error, from its first call of CUDA
     ({"LD_PRELOAD": inside(DOUBLE)}, {f"rank {rank} of 4" for rank in range(4)}),
 ], ids=["NCCL", "double"])
-def test_nccl4py_takes_our_id(site, environments, env, said):
+def test_nccl4py_accepts_our_id(site, environments, env, said):
     done = run_in(site, environments, "pytorch", NCCL4PY, env=env)
     assert done.returncode == 0 and {line.partition(" (")[0] for line in done.stdout.splitlines()} == said, done
 

@@ -1,5 +1,5 @@
-"""Loaded by Python on the nodes before all else, as sitecustomize: writes down what the scaling report trains, and does
-what SCALING_FAULT names to one of its models."""
+"""Python on the nodes loads this first, as sitecustomize: it records the trainings of the scaling report, and applies
+SCALING_FAULT to one of the models."""
 
 import builtins
 import os
@@ -13,7 +13,7 @@ place = f"{os.environ.get('SLURM_STEP_NUM_NODES')}x{os.environ.get('SLURM_STEP_N
 
 
 def spoil(models):
-    """Puts the faults in front of the function that builds a model."""
+    """Wraps the function that builds a model with the faults."""
     build = models.build
 
     def build_or_fail(name, size):

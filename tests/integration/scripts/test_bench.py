@@ -1,6 +1,6 @@
 """scripts/bench: every group runs, its verdicts are right, and it cleans up.
 
-No test fails for being slow, since the machine may be busy: the table shows which goals were met. What is counted can fail.
+No test fails because it is slow, since the machine may be busy: the table shows which goals were met. Counts can fail.
 """
 
 import json
@@ -27,7 +27,7 @@ COUNTS = {
 
 @pytest.fixture(scope="module")
 def bench(cluster_factory, tmp_path_factory, is_full):
-    """With few values: its output and its file. `cluster_factory` skips where no cluster can be started."""
+    """Runs it with few values; returns its output and its file. `cluster_factory` skips if no cluster can start."""
     assert cluster_factory
     file = tmp_path_factory.mktemp("bench") / "bench.json"
     line = [sys.executable, SCRIPT, "--quick", "--no-build", "--json", file]
@@ -41,7 +41,7 @@ def rows(bench):
     return {row["quantity"]: row for group in bench[1]["groups"] for row in group["rows"]}
 
 
-def test_shows_the_table(bench, capsys, is_full):
+def test_bench_prints_its_table(bench, capsys, is_full):
     with capsys.disabled():
         print(f"\n{bench[0]}")
     groups = bench[1]["groups"]
@@ -55,7 +55,7 @@ def test_shows_the_table(bench, capsys, is_full):
     assert f"{sum(judged)} of {len(judged)} goals met" in bench[0]
 
 
-def test_what_is_counted_is_within_its_limits(bench):
+def test_the_counts_are_within_their_limits(bench):
     found = rows(bench)
     for quantity, limit in COUNTS.items():
         assert found[quantity]["ours"]["median"] <= limit, found[quantity]
@@ -65,17 +65,17 @@ def test_what_is_counted_is_within_its_limits(bench):
 @pytest.mark.full
 def test_a_round_has_no_more_messages_than_bare_pmix(bench):
     messages = rows(bench)["in a round, 16 ranks on 4 nodes"]
-    assert messages["peer"]["median"] >= 1  # the fence, or the counting sees nothing
+    assert messages["peer"]["median"] >= 1  # control: at least the fence is counted
     assert messages["ours"]["median"] <= messages["peer"]["median"]
 
 
 def test_the_clocks_measure_the_plugin(bench):
-    """Controls: where the plugin has nothing to do, and where there is none, there is far less between the clocks."""
+    """Controls: if the plugin has nothing to do, or is not loaded, the time between the clocks is far shorter."""
     found = rows(bench)
     ours = found["task_init"]["ours"]["median"]
     assert found["task_init, step not set up"]["ours"]["median"] < ours / 2
     assert found["task_init, step not set up"]["peer"]["median"] < ours / 2
-    # The least that it could take is not nothing.
+    # The least possible time is not zero.
     assert found["task_init"]["peer"]["median"] > found["task_init, step not set up"]["peer"]["median"]
 
 
@@ -83,7 +83,7 @@ def test_the_clocks_measure_the_plugin(bench):
 def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path, sent):
     assert cluster_factory
     before = machine_traces()
-    # The tests may run below nohup.
+    # The tests may run under nohup.
     line = ["env", "--default-signal=HUP", sys.executable, SCRIPT, "--quick", "--no-build", "--only", "exchange"]
     with open(tmp_path / "out", "w") as out:
         process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
@@ -103,7 +103,7 @@ def test_it_cleans_up_when_it_is_stopped(cluster_factory, tmp_path, sent):
 
 
 def test_a_program_that_is_missing_is_named(tmp_path):
-    """In a copy without a build: one sentence, and the exit status is 1."""
+    """In a copy without a build it prints one sentence and exits with 1."""
     for folder in ("scripts", "tests/bench"):
         subprocess.run(["cp", "-r", "--parents", folder, tmp_path], cwd=REPOSITORY, check=True)
     done = run_here([sys.executable, tmp_path / "scripts/bench", "--quick", "--no-build", "--only", "preload"], timeout=60)
@@ -111,8 +111,8 @@ def test_a_program_that_is_missing_is_named(tmp_path):
     assert "is not built; run cmake --preset release" in done.stdout and "could not be measured: preload" in done.stderr
 
 
-def test_the_ratio_is_of_pairs():
-    """Two that ran in turn share the load of the machine; medians by themselves would not show it."""
+def test_the_ratio_is_the_median_of_pairs():
+    """Two values that were measured in turn had the same load of the machine; separate medians would ignore this."""
     row = Row("x", "ms", [1, 2, 30], [2, 4, 3], "peer", ratio_limit=0.6)
     assert row.ratio == 0.5 and row.is_met
     assert Row("x", "ms", [2], [4, 8, 12], "peer").ratio == 0.25
@@ -129,7 +129,7 @@ def test_the_ratio_is_of_pairs():
     ({"added_limit": 1, "ratio_limit": 1.01}, False),
     ({}, None),
 ])
-def test_a_goal_is_met_or_not(goals, is_met):
+def test_a_goal_that_is_not_met_has_its_reason(goals, is_met):
     row = Row("x", "ms", [10], [8], "peer", **goals, why_not="measured")
     assert row.is_met == is_met
     group = Group("title", [row])

@@ -1,4 +1,4 @@
-"""Campaigns: all cases with --full, as many as the time allows, and a figure with their number."""
+"""Campaigns: with --full all cases, or as many as the time allows, and a figure with their number."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -37,7 +37,7 @@ def make(tmp_path):
 UNIQUE = "template <class T> struct S { static int x; }; template <class T> int S<T>::x = 1;\n" \
          'extern "C" int wanted() { return S<int>::x++; }\n'
 
-# What is wrong, how it is made, and a word of what must be said.
+# The fault, its source, and a word that the message must have.
 FAULTS = {
     "exports too much": (SOUND + "int more(void) { return 2; }\n", [], "too many ['more']"),
     "exports too little": ("int other(void) { return 1; }\n", [], "missing ['wanted']"),
@@ -61,7 +61,7 @@ def test_control_the_sound_object_passes(checks, make):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_object_is_refused(checks, make, tmp_path, fault):
     source, options, said = FAULTS[fault]
-    (tmp_path / "text.s").write_text(".text\n.quad wanted\n.section .note.GNU-stack\n")  # an address among the code
+    (tmp_path / "text.s").write_text(".text\n.quad wanted\n.section .note.GNU-stack\n")  # an address within the code
     problems = list(checks.check_object(make(source, *options), {"wanted"}))
     assert any(said in problem for problem in problems), problems
 

@@ -1,4 +1,4 @@
-"""scripts/cluster keeps its word: real steps on real hosts, and nothing left on the machine, however it ends."""
+"""scripts/cluster: real steps on real hosts, and nothing stays on the machine, however it ends."""
 
 import os
 import signal
@@ -17,17 +17,17 @@ def test_up_and_down_leave_nothing(cluster_factory, options):
     before = machine_traces()
     cluster = cluster_factory("gone" + "".join(options)[-3:].replace("=", "-")).up("--no-plugin", *options)
     namespaces = cluster.namespaces()
-    # They stay open, so that no other cluster gets the number of one that is gone.
+    # They stay open, so that no new namespace gets the number of an old one.
     pids = [path.read_text().strip() for path in (cluster.state / "pids").iterdir() if path.name != "init.new"]
     held = [open(f"/proc/{pid}/ns/{kind}", "rb") for pid in pids for kind in ("mnt", "net", "pid", "uts", "ipc")]
     assert cluster.run(["srun", "-N2", "--gres=gpu:1", "--mpi=pmix", "true"]).returncode == 0
     job = cluster.start(["srun", "-N2", "sleep", "600"])
     wait_for(lambda: "sleep" in cluster.run(["ps", "-eo", "comm"]).stdout)
-    # What is looked at below is really there while the cluster is up.
+    # Control: these traces exist while the cluster is up.
     kinds = {trace.split()[0] for trace in cluster.traces(namespaces)}
     assert {"file", "process"} <= kinds and ("cgroup" in kinds) == bool(options)
     assert {kind for kind, _ in namespaces} == {"mnt", "net", "pid", "uts", "ipc"}
-    # ... and the machine itself is as before, also while it is up.
+    # The machine itself does not change, also while the cluster is up.
     assert machine_traces() - before == set()
     assert cluster.close() == ""
     job.communicate(timeout=60)
@@ -37,7 +37,7 @@ def test_up_and_down_leave_nothing(cluster_factory, options):
         file.close()
 
 
-# How far it has come: a file of its state folder.
+# The progress of `up`: a file of its state folder.
 @pytest.mark.parametrize("stage", ["etc", "settings", "pids/head", "listening"])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_up_ended_midway_leaves_nothing(cluster_factory, name, stage):
@@ -76,7 +76,7 @@ def test_up_ended_while_init_begins_waits_for_it(cluster_factory, tmp_path):
 
 
 def test_users_stay_when_the_machine_replaces_its_files(cluster_factory, tmp_path):
-    """As useradd does, by a rename; on a copy of /etc, which takes the place of the machine's for `up` alone."""
+    """useradd replaces them by a rename. The test uses a copy of /etc, which only `up` sees in place of the machine's."""
     cluster = cluster_factory("replaced")
     steps = """cp -a /etc "$1" && mount --bind "$1/etc" /etc && "$2" up --name "$3" --no-plugin && cd /etc
         for file in hosts passwd shadow group; do cp -a $file $file+ && mv $file+ $file || exit; done"""
@@ -109,7 +109,7 @@ def test_plugin_that_is_not_there_is_named(cluster_factory):
 
 def test_two_clusters_do_not_see_each_other(cluster, cluster_factory):
     other = cluster_factory("other").up("--no-plugin", "--nodes", "1")
-    # Same address of the controller, same port, same node names: only the namespaces keep them apart.
+    # Both have the same controller's address, port and node names: only the namespaces separate them.
     assert cluster.run(["sinfo", "-hN", "-p", "main", "-o", "%N"]).stdout == "node001\nnode002\n"
     assert other.run(["sinfo", "-hN", "-p", "main", "-o", "%N"]).stdout == "node001\n"
     job = cluster.run(["sbatch", "--parsable", "-o", "/dev/null", "--wrap", "sleep 60"]).stdout.strip()
@@ -131,12 +131,12 @@ def test_steps_run_on_their_hosts_as_the_user_without_capabilities(cluster):
     done = cluster.run(["srun", "-N2", "--ntasks-per-node=2", "bash", "-c", script])
     expected = [f"{node} {node} alice alice" + " 0000000000000000" * 4 for node in cluster.nodes for _ in range(2)]
     assert sorted(done.stdout.splitlines()) == expected
-    # Control: the same words do distinguish root from alice.
+    # Control: the same commands show a difference for root.
     assert "ffff" in cluster.run(["bash", "-c", script], user="root").stdout
 
 
 def test_a_fence_without_data_is_a_barrier_between_nodes(cluster):
-    """MPI_Init ends by one. Slurm's default lets a node leave it before the others come, and Open MPI crashes then."""
+    """MPI_Init ends with such a fence. With Slurm's default a node may leave it before the others enter, and Open MPI crashes."""
     program = ("import ctypes, os, time; pmix = ctypes.CDLL('libpmix.so.2'); first = os.environ['PMIX_RANK'] == '0'; "
                "pmix.PMIx_Init(ctypes.create_string_buffer(512), None, 0); time.sleep(3 if first else 1); came = time.time(); "
                "failed = pmix.PMIx_Fence(None, 0, None, 0); print(failed, came if first else time.time(), first)")
@@ -154,7 +154,7 @@ def test_a_fence_without_data_is_a_barrier_between_nodes(cluster):
     (["--gpu-env", "any"], "--gpu-env 'any' is none of nvidia, amd, intel and all"),
     (["--cpus", "4", "--sockets", "3"], "--cpus 4 cannot be divided over --sockets 3"),
 ])
-def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, options, words):
+def test_impossible_options_are_refused_in_one_sentence(cluster_factory, options, words):
     cluster = cluster_factory("never")
     done = cluster.script("up", *options)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1
@@ -164,7 +164,7 @@ def test_a_cluster_that_cannot_be_is_refused_in_one_sentence(cluster_factory, op
 def test_the_command_and_its_man_pages_are_in_the_path(cluster):
     plain = cluster.run([COMMAND, "--help"])
     assert plain.returncode == 0 and cluster.run(["srun", "slurm-bootstrap", "--help"]).stdout == plain.stdout
-    if cluster.run(["which", "manpath"]).returncode == 0:  # of man-db
+    if cluster.run(["which", "manpath"]).returncode == 0:  # from man-db
         for page in "1 slurm-bootstrap", "3 bootstrap", "7 slurm-bootstrap", "8 spank_bootstrap":
             assert cluster.run(["man", *page.split()]).stdout.count("slurm-bootstrap"), page
 
@@ -184,12 +184,12 @@ def test_signals_reach_the_command_and_its_status_comes_back(cluster, name):
 @pytest.mark.parametrize("user", ["alice", "root"])
 @pytest.mark.parametrize("name", ["TERM", "KILL"])
 def test_srun_and_its_step_end_with_their_timeout(cluster, name, user):
-    # 4242 s, to be known by. With KILL `timeout` kills its process group, itself included.
+    # 4242 s identify the process. With KILL `timeout` kills its process group, including itself.
     line = ["timeout", "-s", name, "3", *cluster.command(["srun", "sleep", "4242"], user)]
     subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, start_new_session=True, timeout=20)
     wait_for(lambda: "sleep 4242" not in cluster.run(["ps", "-eo", "args"]).stdout, what="srun or its task outlives its timeout")
     wait_for(lambda: cluster.run(["squeue", "-h"]).stdout == "", what="the job outlives its srun")
-    # Control: it would run for longer.
+    # Control: without the timeout it runs longer.
     step = cluster.start(["srun", "sleep", "4242"], user)
     wait_for(lambda: "sleep" in cluster.run(["squeue", "-h"]).stdout)
     stop(step)

@@ -1,5 +1,5 @@
-"""scripts/cluster constrains devices by cgroups of version 1 and 2: the kernel refuses a step the GPUs that it does not have, and
-nothing of the cgroups is left, however the cluster ends."""
+"""scripts/cluster constrains devices by cgroups of version 1 and 2: the kernel refuses a step all GPUs of others, and no cgroup
+stays, however the cluster ends."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from harness import CGROUP_VERSIONS, wait_for
 
-# Prints one word for each GPU: what opening it said.
+# Prints one word for each GPU: the result of open().
 OPEN_GPUS = """import errno, glob, os
 for path in sorted(glob.glob("/dev/nvidia[0-9]")):
     try:
@@ -35,7 +35,7 @@ def cgroups_of(cluster):
 
 
 def test_both_versions_work_where_the_kernel_has_both():
-    """Else every test of a version would be skipped where `scripts/cluster` does not find it. Debian's Slurm has both plugins."""
+    """Else a version that `scripts/cluster` does not find would only skip its tests. Debian's Slurm has both plugins."""
     mounts = Path("/proc/mounts").read_text()
     wanted = [version for version, mount in (("v2", r"^\S+ \S+ cgroup2 "), ("v1", r"^\S+ \S+ cgroup \S*\bdevices\b"))
               if re.search(mount, mounts, re.MULTILINE)]
@@ -53,8 +53,8 @@ def test_a_batch_script_is_constrained_as_its_job(constrained):
     assert done.returncode == 0 and (constrained.home / "batch.out").read_text() == "0 ENXIO\n1 EPERM\n"
 
 
-def test_the_version_that_was_asked_for_does_it(constrained):
-    """A task is in a cgroup of its step in this version, and in none of ours in the other."""
+def test_the_requested_version_constrains_the_task(constrained):
+    """A task is in a cgroup of its step in this version, and in no cgroup of ours in the other version."""
     lines = constrained.run(["srun", "--gres=gpu:1", "cat", "/proc/self/cgroup"]).stdout.splitlines()
     places = {"v2" if hierarchy == "0" else controllers: path for hierarchy, controllers, path in (line.split(":") for line in lines)}
     if constrained.version == "v2":
@@ -66,19 +66,19 @@ def test_the_version_that_was_asked_for_does_it(constrained):
     assert f"CgroupPlugin=cgroup/{constrained.version}\n" in (constrained.state / "etc/cgroup.conf").read_text()
 
 
-def test_a_task_has_nothing_of_the_filter(constrained):
+def test_a_task_does_not_inherit_the_preloaded_filter(constrained):
     assert "LD_PRELOAD" not in constrained.run(["srun", "env"]).stdout
 
 
 def test_constrained_nodes_may_have_more_cpus_than_the_machine(constrained):
-    # As many tasks as cores: with task/affinity Slurm would bind each to a core, which the machine may not have.
+    # More tasks than the machine may have cores: task/affinity would bind each to a core of its own.
     done = constrained.run(["srun", "-n4", "hostname"])
     assert (done.stdout, done.stderr, done.returncode) == ("node001\n" * 4, "", 0)
 
 
 @pytest.mark.parametrize("version", CGROUP_VERSIONS)
 def test_cgroups_of_a_killed_cluster_are_removed(cluster_factory, version):
-    """By the next `up`, and by `down`."""
+    """The next `up` and `down` remove them."""
     cluster = cluster_factory(f"killed-{version}")
     for _ in range(2):
         cluster.up("--no-plugin", "--nodes", "1", f"--constrain-devices={version}")
@@ -92,7 +92,7 @@ def test_cgroups_of_a_killed_cluster_are_removed(cluster_factory, version):
 
 
 def without(*commands):
-    """Words before a command, with a mount namespace in which something is missing."""
+    """The words before a command that hide commands from it in a mount namespace."""
     return ["unshare", "--mount", "sh", "-ec", "\n".join([*commands, 'exec "$@"']), "sh"]
 
 

@@ -1,4 +1,4 @@
-"""scripts/cluster with another Slurm than the machine's: the one that was named, or the one in PATH."""
+"""scripts/cluster with another Slurm than the machine's: a named one, or the one in PATH."""
 
 import os
 import re
@@ -13,12 +13,12 @@ COMMANDS = ("bin/srun", "bin/sbatch", "bin/sinfo", "bin/scontrol", "bin/scancel"
 
 
 def copy_of_slurm(prefix):
-    """The machine's Slurm below another prefix, in a folder that the hosts cover. What its commands load stays where it was."""
+    """A copy of the machine's Slurm below another prefix, in a folder that the hosts hide. Its commands still load the old libraries."""
     for name in COMMANDS:
         (prefix / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(slurm_prefix() / name, prefix / name)
     (prefix / "etc").mkdir()
-    prefix.chmod(0o755)  # for alice; pytest's folders are its user's alone
+    prefix.chmod(0o755)  # for alice; pytest's folders are readable only for its user
     return prefix
 
 
@@ -53,7 +53,7 @@ def test_commands_that_lose_slurm_conf_find_it_below_the_prefix(other):
     assert not list((prefix / "etc").iterdir())
 
 
-def test_who_looks_in_the_places_of_the_machine_finds_it_too(other):
+def test_that_slurm_is_also_at_the_machines_own_paths(other):
     cluster, prefix = other
     is_it = f"[ $(PATH=/usr/bin which srun) -ef {prefix}/bin/srun ] && echo this one"
     assert cluster.run(["srun", "-N1", "--export=NIL", "/bin/sh", "-c", is_it]).stdout == "this one\n"
@@ -91,15 +91,15 @@ def test_a_slurm_that_cannot_be_used_is_refused(cluster_factory, tmp_path, case,
 
 @pytest.mark.skipif("v1" not in CGROUP_VERSIONS, reason="this machine has no cgroup v1 devices controller")
 def test_both_names_of_slurms_cgroup_are_there(cluster_factory):
-    """`slurm`, and `slurm_HOST` where Slurm was built with --enable-multiple-slurmd."""
+    """`slurm`, and `slurm_HOST` if Slurm was built with --enable-multiple-slurmd."""
     cluster = cluster_factory("cgroups").up("--no-plugin", "--nodes", "1", "--constrain-devices=v1")
     place = "/sys/fs/cgroup/devices"
     for name in ("slurm", "slurm_node001"):
         assert cluster.run(["cat", f"{place}/{name}/devices.list"], node="node001").stdout == "a *:* rwm\n", name
 
 
-def test_the_tests_of_another_slurm_are_there():
-    """Their list is in a script, and pytest runs none of them where one is not there."""
+def test_the_tests_for_another_slurm_exist():
+    """A script has their list, and pytest would run none if a file did not exist."""
     script = (REPOSITORY / "scripts/checks/other_slurm.sh").read_text()
     array = re.search(r"^readonly (tests=\(.*?^\))", script, re.MULTILINE | re.DOTALL).group(1)
     names = run_here(["bash", "-c", f'{array}; printf "%s\\n" "${{tests[@]}}"']).stdout.split()

@@ -1,4 +1,4 @@
-"""Another Debian: commands run in it as on a machine of its own, and whatever their end, nothing of them stays."""
+"""Another Debian: commands run in it as on a separate machine, and nothing of them stays, however they end."""
 
 import itertools
 import os
@@ -12,8 +12,8 @@ from debian import ROOT_SCRIPT, root_of, slurm_of_debians
 
 SLURM_OF = slurm_of_debians()
 
-# A cluster, and a word when it is up; its command would go on for minutes. The word comes last: a shell that gets SIGINT while
-# it waits for a command goes on when that command has ended well.
+# Starts a cluster and prints a word when it is up; then its command runs for minutes. The word comes last: a shell that gets
+# SIGINT while it waits for a command continues if that command has ended well.
 CLUSTER = """scripts/cluster up --name inside --no-plugin --nodes 1 $OPTIONS >/dev/null 2>&1 || exit
 word=$(scripts/cluster exec --name inside -- srun hostname)
 echo $word
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 @pytest.fixture(scope="module", params=SLURM_OF)
 def release(request):
-    """One that is made on this machine."""
+    """A Debian release that has been made on this machine."""
     if not root_of(request.param):
         pytest.skip(f"there is no Debian {request.param}; make it with scripts/debian/root.sh {request.param} make")
     return request.param
@@ -40,13 +40,13 @@ def processes_in(namespaces):
 
 
 def cgroups():
-    """Those of commands in another Debian, and of their clusters."""
+    """The cgroups of commands in another Debian, and of their clusters."""
     return {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if "/slurm-bootstrap-debian" in folder}
 
 
 @pytest.fixture
 def command(release):
-    """Starts a command in it that prints one word on standard output; it is gone at the end of the test."""
+    """Starts a command in it that prints one word; the command is ended at the end of the test."""
     made = []
 
     def start(*words):
@@ -62,7 +62,7 @@ def command(release):
 
 
 def namespaces_of(process):
-    """The PID and mount namespaces of a command: those of its session's processes that are not ours."""
+    """The PID and mount namespaces of a command: those of its session's processes, without ours."""
     found = set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
@@ -74,14 +74,14 @@ def namespaces_of(process):
 
 @pytest.mark.parametrize("name, version", zip(["SIGINT", "SIGTERM", "SIGKILL"], itertools.cycle(CGROUP_VERSIONS or [None])))
 def test_a_cluster_in_it_ends_with_its_command(release, command, name, version):
-    """Also when only the script that started it is killed, and no process is left to clean up."""
+    """Also if the script that started it is killed, so that no process remains to clean up."""
     before, others = machine_traces(), cgroups()
     options = f"--constrain-devices={version}" if version else ""
     process, word = command("env", f"OPTIONS={options}", "bash", "-c", CLUSTER)
     assert word == "node001"
     namespaces = namespaces_of(process)
     assert {kind for kind, _ in namespaces} == {"mnt", "pid"}
-    # What is looked for below is there now: processes of the command and its cgroups; nothing else of it on the machine.
+    # Control: processes of the command and its cgroups exist now, and nothing else of it on the machine.
     assert len(processes_in(namespaces)) > 1
     assert any("slurm-bootstrap-inside/node001" in folder for folder in cgroups() - others) == bool(options)
     assert machine_traces() - before == set() and not (STATE_ROOT / "inside").exists()
@@ -93,6 +93,6 @@ def test_a_cluster_in_it_ends_with_its_command(release, command, name, version):
     assert process.returncode != 0
     wait_for(lambda: not processes_in(namespaces), what="processes in it outlive their command")
     assert machine_traces() - before == set()
-    # Those of a script that was killed are removed by the next one.
+    # The next run of the script removes cgroups of a killed one.
     assert run(release, "true").returncode == 0
     assert cgroups() - others == set()

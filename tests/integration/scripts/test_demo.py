@@ -16,7 +16,7 @@ print(f"rank {dist.get_rank()} of {dist.get_world_size()} as uid {os.getuid()}")
 
 def test_a_kept_cluster_is_ready_for_the_program_of_the_user(cluster_factory, tmp_path):
     cluster = cluster_factory("demo")
-    # The build is there, and other tests use it at this moment.
+    # It must not build: other tests use the build at this moment.
     (tmp_path / "cmake").symlink_to("/bin/true")
     (tmp_path / "my.py").write_text(MINE)
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}

@@ -1,4 +1,4 @@
-"""Tests that several pytest run at once: each is run once, all failures are reported, and the results are one file."""
+"""Tests that several pytest run at once: each test runs once, all failures are reported, and the results are in one file."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,11 +12,11 @@ from file_queue import BUSY, LONGEST
 from harness import REPOSITORY, run_here
 
 SCRIPT = REPOSITORY / "scripts/checks/run_tests.py"
-QUICK = "tests/integration/scripts/test_campaign.py"  # brings the options of these tests along
+QUICK = "tests/integration/scripts/test_campaign.py"  # so that pytest knows the options of these tests
 
 
-def test_the_files_are_there():
-    """A name that is not, would be of no use."""
+def test_the_listed_files_exist():
+    """A wrong name would have no effect."""
     folder = REPOSITORY / "tests/integration"
     assert [name for name in (*BUSY, *LONGEST) if not any(folder.rglob(f"test_{name}.py"))] == []
 
@@ -35,7 +35,7 @@ RIGHT = "def test_one(): pass\ndef test_two(): print('said')\n"
 SKIPPED = "import pytest\ndef test_three(): pytest.skip('why')\n"
 
 
-def test_the_sum_is_of_all(tmp_path):
+def test_the_summary_counts_all_tests(tmp_path):
     done, ran = run(tmp_path, RIGHT, SKIPPED)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {"test_given_0.test_one", "test_given_0.test_two", "test_given_1.test_three"} < set(ran)
@@ -48,7 +48,7 @@ def test_the_sum_is_of_all(tmp_path):
     ("import no_such_module\n", 3),
     ("import os\ndef test_kills(): os.kill(os.getpid(), 9)\n", 3),
 ])
-def test_what_fails_is_reported(tmp_path, wrong, status):
+def test_each_failure_is_reported(tmp_path, wrong, status):
     done, _ = run(tmp_path, RIGHT, wrong)
     assert done.returncode == status, done.stdout + done.stderr
     if status == 1:

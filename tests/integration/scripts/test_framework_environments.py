@@ -13,7 +13,7 @@ from harness import load_script
 
 @pytest.fixture
 def frameworks(tmp_path):
-    """The script, with a cache and lock files of this test's own."""
+    """The script, with this test's own cache and lock files."""
     module = load_script("frameworks")
     module.CACHE, module.LOCKS = tmp_path / "cache", tmp_path / "locks"
     module.LOCKS.mkdir()

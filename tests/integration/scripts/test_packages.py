@@ -1,5 +1,5 @@
 """Packages as an administrator uses them: installed on a copy of this machine, switched on, used on a cluster, switched off in
-an emergency, upgraded and removed while steps run. The lines of the README themselves are run in documents/."""
+an emergency, upgraded and removed while steps run. The tests in documents/ run the lines of the README."""
 
 import json
 import re
@@ -21,18 +21,18 @@ NAMES = ["libbootstrap-dev", "libbootstrap0", "slurm-bootstrap", "slurm-bootstra
 
 
 def names_in(packages):
-    """The compiler of a release has no hwloc: a site builds the package of `near` itself."""
+    """The names of packages. A release's compiler has no hwloc, so a site builds the package of `near` itself."""
     return [name for name in NAMES if packages != RELEASE or name != "slurm-bootstrap-near"]
 
 
 def make_packages(generator, folder):
-    """From what is built already, which takes seconds."""
+    """Makes packages from the existing build, in seconds."""
     succeed_here(["cpack", "--config", "build/release/CPackConfig.cmake", "-G", generator, "-B", str(folder)], cwd=REPOSITORY)
 
 
 @pytest.fixture(scope="module")
 def packages(request, tmp_path_factory):
-    """The folder of all packages; with --full those that `scripts/release` makes of what is committed."""
+    """The folder of all packages; with --full those that `scripts/release` makes from the last commit."""
     if not request.config.getoption("--full"):
         folder = tmp_path_factory.mktemp("packages")
         make_packages("DEB", folder)
@@ -40,7 +40,7 @@ def packages(request, tmp_path_factory):
             make_packages("RPM", folder)
         return folder
     head = run_here(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, check=True).stdout.strip()
-    # `git archive` writes there what it was made of.
+    # `git archive` writes the commit there.
     made_of = [tarfile.open(path).pax_headers["comment"] for path in RELEASE.glob("*.tar.gz")]
     if made_of != [head]:
         clone = tmp_path_factory.mktemp("release") / "clone"
@@ -70,23 +70,23 @@ def machine():
 
 @pytest.fixture
 def cluster(cluster_factory, machine, tmp_path):
-    """Reads the plugstack.conf that Debian's Slurm has, which includes a folder."""
+    """Has the plugstack.conf of Debian's Slurm, which includes a folder."""
     plugstack = REPOSITORY / "build" / f"plugstack.{tmp_path.name}"
     plugstack.write_text("include /etc/slurm/plugstack.conf.d/*.conf\n")
     cluster = cluster_factory("packages")
     cluster.prefix = machine.enter
     cluster.up("--cpus", "8", "--plugstack", str(plugstack), "--set", "SlurmctldParameters=enable_configless")
-    # The hosts of a cluster have a folder of their own in place of /etc/slurm: the administrator is to see it, too.
+    # The hosts of a cluster see another folder at /etc/slurm; this shows it to the administrator, too.
     (cluster.state / "etc" / "plugstack.conf.d").mkdir()
     machine.succeed(["mount", "--bind", cluster.state / "etc", "/etc/slurm"])
     yield cluster
     plugstack.unlink()
     assert cluster.close() == ""
-    cluster.prefix = []  # the machine is gone before the cluster is closed once more
+    cluster.prefix = []  # the machine has ended before the cluster is closed again
 
 
 def ranks(cluster, *options):
-    """What each task has for RANK."""
+    """The value of RANK in each task."""
     done = cluster.succeed([*STEP, *options, *SHOW])
     tasks = sorted(line.split()[1:] for line in done.stdout.splitlines())
     assert [task[0] for task in tasks] == list("0123")
@@ -94,7 +94,7 @@ def ranks(cluster, *options):
 
 
 def start(cluster, program, *options):
-    """A step whose tasks have all begun, so that it has loaded what it will use."""
+    """A step whose tasks have all begun, so that the plugin is loaded."""
     step = cluster.start([*STEP, *options, "sh", "-c", f"echo started; {program}"])
     assert [step.stdout.readline() for _ in range(4)] == ["started\n"] * 4
     return step
@@ -103,10 +103,10 @@ def start(cluster, program, *options):
 NOTHING, ALL = ["none"] * 4, list("0123")
 
 
-def test_they_are_installed_used_and_removed(cluster, machine, deb_packages, figure):
+def test_packages_are_installed_used_and_removed(cluster, machine, deb_packages, figure):
     assert ranks(cluster) == NOTHING
     machine.succeed(["apt-get", "install", "-y", *deb_packages.values()])
-    assert ranks(cluster) == NOTHING, "installing it switched it on"
+    assert ranks(cluster) == NOTHING, "the installation switched it on"
 
     machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
@@ -123,7 +123,7 @@ def test_they_are_installed_used_and_removed(cluster, machine, deb_packages, fig
     for page in ("README.md", "etc/doc/install.md", "etc/examples/train_ddp.py"):
         assert machine.run(["test", "-s", f"/usr/share/doc/slurm-bootstrap/{page}"]).returncode == 0, page
 
-    # The emergency switch, while a step runs: that one goes on, the next one has nothing.
+    # The emergency switch while a step runs: this step continues, and the next one is not set up.
     running = start(cluster, "sleep 4; echo task $SLURM_PROCID $RANK")
     machine.succeed(f"rm {LINK}")
     assert ranks(cluster, "--overlap") == NOTHING
@@ -131,13 +131,13 @@ def test_they_are_installed_used_and_removed(cluster, machine, deb_packages, fig
     assert running.returncode == 0, stderr
     assert sorted(stdout.split("\n"))[-4:] == [f"task {rank} {rank}" for rank in range(4)]
 
-    # Removal takes the link along: one to nowhere would be left.
+    # Removal also removes the link, which would lead nowhere.
     machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
     machine.succeed("apt-get remove -y slurm-bootstrap-plugin libbootstrap0")
     assert machine.run(["test", "-L", LINK]).returncode != 0
     assert ranks(cluster) == NOTHING
-    # The pages in /usr/share/doc are of the package that is still there.
+    # The pages in /usr/share/doc belong to the package that remains.
     left = machine.run("dpkg -L slurm-bootstrap-plugin libbootstrap0; "
                        "find /usr /etc -path /usr/share/doc -prune -o -name '*spank_bootstrap*' -newer /proc/1 -print")
     assert "spank_bootstrap" not in left.stdout
@@ -150,7 +150,7 @@ def idle_nodes(cluster):
 
 
 def next_version(machine, package, where):
-    """The same package as a newer release would be, with files that differ."""
+    """The same package as a newer release, with different files."""
     script = f"""set -e
       rm -rf {where}; dpkg-deb -R {package} {where}
       sed -i 's/^Version: .*/&+next/; s/(= \\([^)]*\\))/(= \\1+next)/' {where}/DEBIAN/control
@@ -164,7 +164,7 @@ def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machi
     ours = [deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]]
     machine.succeed(["apt-get", "install", "-y", *ours])
     machine.succeed(SWITCH_ON)
-    # Long enough for task_exit and exit hooks to be called in code that has been replaced; with the preload in the ranks.
+    # The step runs long enough that its task_exit and exit hooks run after their file was replaced. The ranks have the preload.
     program = "sleep 6; test $RANK = $SLURM_PROCID && echo whole; exit $((RANK == 3 ? 3 : 0))"
     upgraded = start(cluster, program, "--bootstrap-preload")
     fresh = [next_version(machine, path, f"/var/tmp/next{i}") for i, path in enumerate(ours)]
@@ -183,7 +183,7 @@ def test_an_upgrade_or_a_removal_under_running_steps_does_no_harm(cluster, machi
         assert not re.search(r"segfault|signal 11|\babort(?!ing)", cluster.log(f"slurmd.{node}"), re.IGNORECASE)
 
 
-# slurmd as on a node without Slurm's configuration; its own is a file system of this host alone.
+# slurmd as on a node without Slurm's configuration; this host alone has an empty file system in its place.
 CONFIGLESS = """own=$(cat /run/slurm/slurmd.pid) && kill $own && while kill -0 $own 2>&-; do sleep 0.1; done
                 mount -t tmpfs none /etc/slurm && unset SLURM_CONF && slurmd --conf-server head:6817 -N node001"""
 
@@ -199,7 +199,7 @@ def test_a_configless_node_has_the_plugin_by_its_name(cluster, machine, deb_pack
 
 
 def test_a_file_that_is_gone_stops_no_removal(cluster, machine, deb_packages):
-    """Somebody who removes the files by hand, and leaves the link."""
+    """An administrator has removed the files by hand, but not the link."""
     machine.succeed(["apt-get", "install", "-y", deb_packages["libbootstrap0"], deb_packages["slurm-bootstrap-plugin"]])
     machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
@@ -214,7 +214,7 @@ def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
     machine.succeed(["apt-get", "install", "-y", *ours])
     line = machine.succeed("grep ^optional /usr/share/slurm-bootstrap/bootstrap.conf").strip()
 
-    # Without the file, a required line ends every srun: the package stays until the line is gone.
+    # Without the file, a required line ends every srun: the package stays until the line is removed.
     required = line.replace("optional", "required")
     machine.succeed(f"{SWITCH_ON} && echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
     refused = machine.run("dpkg -r slurm-bootstrap-plugin")
@@ -229,7 +229,7 @@ def test_removal_names_the_lines_that_stay(cluster, machine, deb_packages):
     assert machine.run(["test", "-L", LINK]).returncode != 0
     assert ranks(cluster) == NOTHING
 
-    # The control: what the refusal keeps away.
+    # The control: the harm that the refusal prevents.
     machine.succeed(f"echo '{required}' > /etc/slurm/plugstack.conf.d/own.conf")
     assert cluster.run(["srun", "true"]).returncode != 0
 
@@ -261,10 +261,10 @@ def test_rpm_packages_work_and_leave_nothing(cluster, machine, packages):
     needs = machine.succeed(["rpm", "-qp", "--requires", *[file for file in files if "plugin" in file]])
     assert re.search(r"^slurm >= \d\d\.\d\d$", needs, re.MULTILINE)
     assert re.search(r"^slurm < \d\d\.\d\d$", needs, re.MULTILINE)
-    # This machine's Slurm is not known to rpm, and Debian's rpm up to 4.18 asks for an option.
+    # rpm does not know this machine's Slurm, and Debian's rpm up to 4.18 needs an option.
     own = re.findall("--force-debian", machine.run("rpm --help").stdout)[:1]
     machine.succeed(["rpm", "-i", *own, "--nodeps", *files])
-    assert ranks(cluster) == NOTHING, "installing it switched it on"
+    assert ranks(cluster) == NOTHING, "the installation switched it on"
     machine.succeed(SWITCH_ON)
     assert ranks(cluster) == ALL
     own = LINK.replace("bootstrap.conf", "own.conf")
@@ -291,7 +291,7 @@ BuildArch: noarch
 
 @pytest.mark.skipif(not shutil.which("rpmbuild"), reason="needs rpmbuild")
 def test_rpm_takes_the_plugin_beside_its_own_slurm_alone(packages, tmp_path):
-    """In a database of its own, where one package stands for Slurm, glibc and the shell."""
+    """In a separate rpm database, in which one package provides Slurm, glibc and the shell."""
     ours = [path for path in packages.glob("*.rpm") if re.search("plugin.*x86_64|libbootstrap0.*x86_64", path.name)]
     needs = run_here(["rpm", "-qp", "--requires", *ours], check=True).stdout.split("\n")
     others = {need for need in needs if need.startswith(("lib", "ld-", "rtld", "/")) and not need.startswith("libbootstrap0")}
@@ -350,7 +350,7 @@ def test_a_release_needs_a_real_publisher(release, tmp_path, monkeypatch, change
 
 
 def test_a_release_is_verified_by_the_lines_of_its_own_notes(release, tmp_path, monkeypatch):
-    """With a key of gpg made for this. Controls: a file and the sums are changed."""
+    """With a gpg key for this test. Controls: a changed file, and changed sums."""
     keys = tmp_path / "keys"
     keys.mkdir(mode=0o700)
     monkeypatch.setenv("GNUPGHOME", str(keys))
@@ -376,7 +376,7 @@ def test_a_release_is_verified_by_the_lines_of_its_own_notes(release, tmp_path, 
 
 
 def test_a_release_runs_no_tool_but_the_pinned_ones(release, tmp_path, monkeypatch, capfd):
-    """Files with the right names and releases, and other bytes, as a changed index would give."""
+    """Files with the right names and releases but other bytes, as from a changed index."""
     pins = re.findall(r"^(\S+)==(\S+)", release.TOOLS.read_text(), re.MULTILINE)
     for name, version in pins:
         (tmp_path / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").write_text("another")

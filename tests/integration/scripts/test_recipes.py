@@ -1,4 +1,4 @@
-"""The recipes of etc/packages: their options configure and build this tree, and the files that they name are installed."""
+"""The recipes of etc/packages: their options configure and build this tree, which installs the files that they name."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -26,7 +26,7 @@ def read_version():
 
 
 @pytest.mark.full
-def test_the_easybuild_recipe(tmp_path):
+def test_the_easybuild_recipe_builds_this_tree(tmp_path):
     [file] = (PACKAGES / "easybuild").glob("*.eb")
     recipe = {"SOURCE_TAR_GZ": "", "SHLIB_EXT": "so"}
     exec(file.read_text(encoding="utf-8"), recipe)  # EasyBuild reads it as Python, too
@@ -40,8 +40,8 @@ def test_the_easybuild_recipe(tmp_path):
 
 
 @pytest.mark.full
-def test_the_spack_recipe(tmp_path):
-    """Spack is on no registry that the tests may use: the words that it would give CMake come from the recipe's text."""
+def test_the_spack_recipe_builds_this_tree(tmp_path):
+    """Spack is on no registry that the tests may use, so the test reads its arguments for CMake from the recipe's text."""
     recipe = (PACKAGES / "spack" / "package.py").read_text(encoding="utf-8")
     compile(recipe, "package.py", "exec")
     assert f'version("{read_version()}"' in recipe

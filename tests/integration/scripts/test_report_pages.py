@@ -1,5 +1,5 @@
-"""Pages about test runs: that of scripts/gpu-check, of tests that ran, failed and were not run, and how it refuses without a GPU; the
-table of versions, whose counts are those of pytest, and in which failed tests are no good figure."""
+"""Pages about test runs: the page of scripts/gpu-check with tests that ran, failed and did not run, and its refusal without a GPU; the
+table of versions with pytest's counts, in which failed tests do not meet the goal."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -35,7 +35,7 @@ def test_the_page_has_what_ran_and_what_did_not(tmp_path):
 
 @pytest.mark.parametrize("chosen, said", [
     ("explain_knows", "1 not run"),
-    ("no_such_test", "ended with status 5"),  # of pytest, where there is no test
+    ("no_such_test", "ended with status 5"),  # pytest's status if there is no test
 ])
 def test_nothing_run_is_no_success(tmp_path, chosen, said):
     if driver_gpus():

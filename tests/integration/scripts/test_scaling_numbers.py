@@ -1,4 +1,4 @@
-"""The scaling report's statistics, judgements, findings and pages, on numbers made up for the purpose; no cluster."""
+"""The scaling report's statistics, judgements, findings and pages, with invented numbers and no cluster."""
 
 import json
 import math
@@ -20,7 +20,7 @@ STEPS = 20
 
 
 def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, samples=8):
-    """Rows of a training whose slowest rank computes so long, and of which each waits so long for that one."""
+    """Rows of a training: `compute` is the time of the slowest rank, and `waits` is each rank's wait for it."""
     waits = waits or [0.0] * ranks
     rows = []
     for step in range(-4, steps):
@@ -34,7 +34,7 @@ def made_rows(ranks, compute, transfer, waits=(), steps=STEPS, jitter=0.0, sampl
 
 
 def made(backend, nodes, tasks, compute=0.010, transfer=0.0, cores=64, machines=None, **more):
-    """A result of a cell, each node a machine unless `machines` is given."""
+    """A cell's result; each node is a machine unless `machines` is given."""
     cell = Cell(backend, "mlp", nodes, tasks)
     ranks = [{"rank": rank, "machine": f"m{rank // tasks if machines is None else rank % machines}",
               "cores": ",".join(map(str, range(cores)))} for rank in range(cell.ranks)]
@@ -54,7 +54,7 @@ def verdict(*results, hosts=2, machines=2):
 
 
 def test_the_spread_is_that_of_blocks_of_steps():
-    """Control: single steps would make the spread of a slow drift seem three times as small."""
+    """Control: the spread of single steps would make a slow drift look three times smaller."""
     values = numpy.array([float(number % 7) for number in range(40)])
     blocks = [statistics.fmean(values[start:start + 4]) for start in range(0, 40, 4)]
     mean, spread = measures.mean_and_spread(values)
@@ -74,7 +74,7 @@ def test_a_ratio_has_the_errors_of_both():
 
 
 def test_computing_transfer_and_waiting_are_separate():
-    """The others wait for rank 1; warm-up steps, a hundred times as slow, do not count."""
+    """The other ranks wait for rank 1; warm-up steps, which are a hundred times slower, do not count."""
     found = measures.numbers_of(made_rows(4, compute=0.02, transfer=0.004, waits=[0.008, 0.0, 0.008, 0.008]))
     assert (found["transfer_seconds"], found["wait_seconds"], found["compute_seconds"]) == pytest.approx((0.004, 0.006, 0.014))
     assert found["samples_per_step"] == 32 and found["samples_per_second"] == pytest.approx(32 / found["step_seconds"])
@@ -82,7 +82,7 @@ def test_computing_transfer_and_waiting_are_separate():
 
 @pytest.mark.parametrize("cells, speedup, efficiency", [
     ([(1, 1, 0.0), (1, 2, 0.0025), (2, 2, 0.015)], [1, 1.6, 1.6], [1, 0.8, 0.4]),
-    ([(2, 2, 0.005), (4, 2, 0.010)], [4, 6], [1, 0.75]),  # the smallest world counts as many as it has processes
+    ([(2, 2, 0.005), (4, 2, 0.010)], [4, 6], [1, 0.75]),  # the smallest world is the baseline, with its number of processes
 ])
 def test_speedup_and_efficiency_are_relative_to_one_process(cells, speedup, efficiency):
     table = table_of(*(made("gloo", nodes, tasks, transfer=transfer) for nodes, tasks, transfer in cells))
@@ -187,7 +187,7 @@ def line_of(label, kind, **fields):
 
 
 def output_of(ranks=2, change=lambda row: row, **end):
-    """What a good training prints, with lines changed."""
+    """The output of a good training, with changes."""
     output = steps.Output()
     for row in map(change, made_rows(ranks, 0.01, 0.0, steps=4)):
         output.take(line_of(0, "step", **row))
@@ -230,7 +230,7 @@ def test_the_reason_of_a_failed_step_is_the_last_line_of_the_rank_that_failed_fi
 
 
 class StubPlace:
-    """Steps of a cluster that is a list of scripts; each start takes the next one."""
+    """Stands for a cluster: a list of scripts, and each start runs the next one."""
 
     waits_in_queue = False
 
@@ -249,7 +249,7 @@ class StubPlace:
 
 
 def prints(*models):
-    """A script that prints what a good training of these models prints."""
+    """A script with the output of a good training of these models."""
     lines = []
     for model in models:
         lines += [line_of(0, "begin", model=model), *(line_of(0, "step", **{**row, "model": model}) for row in made_rows(1, 0.01, 0, steps=4)),
@@ -316,7 +316,7 @@ def test_a_wrong_command_line_is_one_sentence(tmp_path, capsys, words, reason):
 
 def test_a_folder_with_files_needs_resume(tmp_path, capsys):
     (tmp_path / "cells").mkdir()
-    assert options.parse(["--out", str(tmp_path)]), "it is that of a report that found no cluster"
+    assert options.parse(["--out", str(tmp_path)]), "a report that found no cluster may have made the folder"
     (tmp_path / "cells" / "gloo-mlp-1x1.json").write_text("{}")
     with pytest.raises(SystemExit):
         options.parse(["--out", str(tmp_path)])

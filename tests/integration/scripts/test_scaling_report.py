@@ -1,4 +1,4 @@
-"""scripts/scaling-report on real clusters: its numbers, pictures and sentences, cells that fail, --resume, and its end."""
+"""scripts/scaling-report on real clusters: numbers, pictures and sentences, failing cells, --resume, and signals."""
 
 import html
 import json
@@ -31,7 +31,7 @@ def cluster(cluster_factory) -> Cluster:
 
 
 def report(cluster: Cluster, out: str, *options, fault: str = ""):
-    """Runs it as a user of the cluster. `trained` of the result has the trainings that were started."""
+    """Runs it as a user of the cluster. The result's `trained` has the trainings that it started."""
     diary = cluster.home / "trained"
     diary.unlink(missing_ok=True)
     done = cluster.run([INSIDE, "--out", out, *options], timeout=LIMIT, env={"PYTHONPATH": "/home/alice", "SCALING_FAULT": fault})
@@ -47,11 +47,11 @@ def cells_of(folder: Path) -> dict:
 
 @pytest.fixture(scope="module")
 def first(cluster):
-    """All cells; the last rank of one training is killed."""
+    """A report with all cells; the last rank of one training is killed."""
     done = report(cluster, "report", *SMALL, fault="kill mpi cnn 2x4")
     done.folder = cluster.home / "report"
     assert (done.folder / "report.html").exists(), done.stderr
-    # A test below resumes in this folder; the others look at its files of now.
+    # A test below resumes in this folder; the other tests read its files as they are now.
     done.cells, done.page = cells_of(done.folder), (done.folder / "report.html").read_text()
     done.markdown, done.steps = (done.folder / "report.md").read_text(), (done.folder / "steps.csv").read_text()
     done.pictures = {path.name: path.read_bytes() for path in (done.folder / "pictures").iterdir()}
@@ -120,7 +120,7 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
     for name in ("speedup.svg", "efficiency.svg"):
         groups = ElementTree.fromstring(first.pictures[name]).iter(f"{SVG}g")
         points = sum(len(list(group.iter(f"{SVG}use"))) for group in groups if group.get("id", "").startswith("series-"))
-        assert points == 3 * len(done)  # a point, and both ends of its bar
+        assert points == 3 * len(done)  # a point and both ends of its bar
     words = [text.text for text in ElementTree.fromstring(first.pictures["steps.svg"]).iter(f"{SVG}text")]
     assert sorted(word.rstrip("*") for word in words if re.fullmatch(r"\w+ \dx\d\*?", word)) == sorted(
         f"{cell['backend']} {cell['nodes']}x{cell['tasks']}" for cell in done)
@@ -128,7 +128,7 @@ def test_the_pictures_hold_a_point_and_a_bar_for_each_cell(first):
 
 def test_resume_runs_what_failed_and_nothing_else(cluster, first):
     done = report(cluster, "report", *SMALL, "--resume")
-    assert set(done.trained) == {"mpi-cnn-2x4"}, done.stderr  # the diary counts tasks, not tasks of a node
+    assert set(done.trained) == {"mpi-cnn-2x4"}, done.stderr  # the record has the number of all tasks, not of tasks on a node
     assert done.returncode == 0 and "15 are done already" in done.stderr
     cells = cells_of(first.folder)
     assert cells["mpi-cnn-2x2"]["status"] == "done"
@@ -164,7 +164,7 @@ def test_without_the_plugin_the_preloaded_library_sets_up_the_world(cluster):
 
 
 def test_a_disk_that_takes_no_more_is_one_sentence(cluster):
-    """A limit on the size of files stands in for it."""
+    """The test replaces a full disk by a limit on the size of files."""
     words = f"ulimit -f 2; exec {INSIDE} --out full --nodes 1 --tasks-per-node 1 --backends gloo --models mlp --steps 30"
     done = cluster.run(["bash", "-c", words], timeout=LIMIT)
     assert done.returncode == 1 and "Traceback" not in done.stderr
@@ -205,7 +205,7 @@ def test_a_signal_ends_it_and_resume_goes_on(cluster):
 
 
 def test_horovod_stands_beside_the_others(cluster, environments):
-    """Over Gloo and MPI. Debian's Python has no Horovod, and a cell of it fails with that reason: the control."""
+    """Over Gloo and MPI. The control: with Debian's Python, which has no Horovod, a cell fails with this reason."""
     options = ("--nodes", "1,2", "--tasks-per-node", "1,2", "--models", "mlp", "--steps", "6")
     without = report(cluster, "no-horovod", *options, "--backends", "horovod-mpi")
     assert without.returncode == 1

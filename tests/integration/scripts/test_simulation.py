@@ -1,4 +1,4 @@
-"""scripts/simulate: where the answer can be computed by hand, and what it refuses."""
+"""scripts/simulate: cases whose result can be computed by hand, and refusals."""
 
 
 import pytest
@@ -10,7 +10,7 @@ SCRIPT = REPOSITORY / "scripts/simulate"
 
 @pytest.fixture
 def simulate(monkeypatch):
-    """A child, a hop and a slot cost nothing but what a test sets."""
+    """A child, a hop and a slot have no cost unless a test sets one."""
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     module = load_script("simulate")
     module.LAUNCH_CHILD, module.TREE_WIDTH = 0, 4
@@ -19,7 +19,7 @@ def simulate(monkeypatch):
 
 @pytest.mark.parametrize(("nodes", "hops"), [(1, 1), (4, 1), (5, 2), (20, 2), (84, 3)])
 def test_launch_goes_down_a_tree(simulate, nodes, hops):
-    """4 nodes are reached after one hop, 4 + 16 after two, 4 + 16 + 64 after three."""
+    """One hop reaches 4 nodes, two hops 4 + 16, three hops 4 + 16 + 64."""
     assert simulate.reach(nodes) == pytest.approx(hops * simulate.LAUNCH_HOP)
 
 
@@ -41,13 +41,13 @@ def test_pmi1_lets_ranks_send_twice_in_turns(simulate):
     assert simulate.forecast(100, 8)["exchange, PMI-1"] == pytest.approx(2 * 100 * simulate.PMI_SLOT)
 
 
-def test_table():
+def test_the_table_has_its_rows():
     done = run_here([SCRIPT, "--ranks", "1000"])
     rows = [line.rsplit(maxsplit=2) for line in done.stdout.splitlines()[2:5]]
     assert rows == [["ranks", "100", "1000"], ["nodes", "13", "125"], ["NCCL's roots", "1", "4"]], done
 
 
 @pytest.mark.parametrize("options", [("--ranks", "0"), ("--ranks", "1000001"), ("--ranks-per-node", "0")])
-def test_refuses_what_it_cannot_do(options):
+def test_simulate_refuses_what_it_cannot_do(options):
     done = run_here([SCRIPT, *options])
     assert done.returncode == 1 and done.stderr.startswith("simulate: ") and done.stderr.count("\n") == 1

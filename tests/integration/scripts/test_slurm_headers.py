@@ -1,4 +1,4 @@
-"""The headers of Slurm that a build folder takes: those of now, whatever it was configured with before."""
+"""The headers of Slurm that a build folder uses: the current ones, whatever it was configured with before."""
 
 import os
 import re
@@ -16,7 +16,7 @@ message(STATUS "headers of ${{SlurmHeaders_VERSION}} in ${{SlurmHeaders_INCLUDE_
 
 
 def make_slurm(prefix, number, said):
-    """Of an installed Slurm what is read: its headers, and the version that slurmd prints."""
+    """The parts of an installed Slurm that are read: its headers, and the version that slurmd prints."""
     for folder in ("include/slurm", "sbin"):
         (prefix / folder).mkdir(parents=True)
     (prefix / "include/slurm/spank.h").touch()
@@ -39,7 +39,7 @@ def new(tmp_path):
 
 @pytest.fixture
 def configure(tmp_path):
-    """Configures one build folder again and again; the result has what was found in `found`."""
+    """Configures one build folder repeatedly; the result's `found` has the headers."""
     project = tmp_path / "project"
     project.mkdir()
     (project / "CMakeLists.txt").write_text(PROJECT)
@@ -60,7 +60,7 @@ def test_another_slurm_root_replaces_the_headers_of_a_build_folder_and_is_report
     again = configure(SLURM_ROOT=str(new))
     assert again.found == ("25.11.7", f"{new}/include")
     assert "This build folder was for Slurm 23.02.8, and is now for 25.11.7" in again.stdout
-    # `cmake --build` configures again by itself, perhaps in a shell without the variable.
+    # `cmake --build` may configure again by itself, in a shell without the variable.
     assert configure().found == again.found and configure(f"-DSLURM_ROOT={old}").found == first.found
 
 
@@ -84,6 +84,6 @@ def test_headers_of_another_release_than_the_slurm_of_this_machine_are_reported(
     assert told.found[0] == "23.02.8"
     words = " ".join(told.stderr.split())
     assert f"built for Slurm 23.02.8, whose headers are in {old}/include, but {new}/sbin/slurmd is of Slurm 25.11" in words
-    # Not where they are of the same release, and not where the user named the Slurm.
+    # No report if they have the same release, or if the user named the Slurm.
     assert configure(f"-DCMAKE_INCLUDE_PATH={new}/include", PATH=path).stderr == ""
     assert configure(SLURM_ROOT=str(old), PATH=path).stderr == ""

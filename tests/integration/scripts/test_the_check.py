@@ -1,4 +1,4 @@
-"""scripts/check: which tests it runs, what it leaves behind when it is ended at any moment, and the workflow that calls it."""
+"""scripts/check: the tests that it runs, its cleanup when it is ended at any moment, and the workflow that calls it."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -31,14 +31,14 @@ def parent_of(pid):
 
 
 def clusters_below(pid):
-    """[(name, process that started it)] of a check."""
+    """The clusters of a check: [(name, process that started it)]."""
     found = [(path.name, int(re.search(r"^t(\d+)-", path.name)[1])) for path in STATE_ROOT.glob("t[0-9]*-*")]
     return [(name, owner) for name, owner in found if pid in (parent_of(owner), parent_of(parent_of(owner)))]
 
 
 @pytest.fixture
 def check_with_a_cluster():
-    """(a check, the name of its cluster, the pytest that started it) at the moment when that is there."""
+    """(a check, the name of its cluster, the pytest that started it), as soon as the cluster exists."""
     line = [CHECK, "--only", "integration", "--", "-k", WITH_A_CLUSTER]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as process:
         wait_for(lambda: clusters_below(process.pid) or process.poll() is not None, 300, "no cluster was started")
@@ -87,7 +87,7 @@ def test_the_clusters_of_all_scripts_are_known_by_their_names():
 
 
 def test_a_step_that_fails_ends_what_it_has_in_the_background(tmp_path):
-    """Its last line is in the report, however slow the copy of its output is."""
+    """Its last line is in the report, even if the copy of its output is slow."""
     subprocess.run(["cp", "-r", "--parents", "scripts", tmp_path], cwd=REPOSITORY, check=True)
     script = tmp_path / "scripts/check"
     step = ["step_units() { sleep 600 & echo the last line; false; }", 'tee() { sleep 1; command tee "$@"; }', "mkdir -p build/report",

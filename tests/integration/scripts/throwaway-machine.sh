@@ -1,6 +1,6 @@
 #!/bin/sh
-# This machine once more, to be changed and thrown away: packages installed in it are gone with it. Its files are an overlay
-# in memory over those of the real one, in a mount namespace of its own: unshare --mount throwaway-machine.sh REPOSITORY.
+# A copy of this machine to change and throw away, with all packages installed in it. Its files are an overlay in memory
+# over those of the real machine, in a mount namespace: unshare --mount throwaway-machine.sh REPOSITORY.
 # Prints "ready", and ends with its standard input.
 set -eu
 

@@ -1,6 +1,6 @@
 // Runs the hooks of one step with an environment from a file, so that callgrind can count their instructions.
-// Usage: hook_instructions FILE [TASKS ALL], with the entries NAME=VALUE in the file, each followed by a NUL: of a node
-// with TASKS of the step's ALL tasks. Slurm is its double. Prints the first task's RANK, and by how many KiB the
+// Usage: hook_instructions FILE [TASKS ALL], with entries NAME=VALUE in the file, each followed by a NUL. The node has
+// TASKS of the step's ALL tasks, and a double stands for Slurm. Prints the first task's RANK, and by how many KiB the
 // memory of this process grew in all hooks.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
@@ -58,7 +58,7 @@ int main(int count, char** arguments) {
   for (slurm.task = 0; *slurm.task < tasks; ++*slurm.task) {
     if (slurm_spank_task_post_fork(the_spank_handle(), 0, nullptr) != 0) return 5;
   }
-  // Each task has a process of its own.
+  // Each task has its own process.
   int status = 0;
   const auto task = ::fork();
   if (task == 0) {

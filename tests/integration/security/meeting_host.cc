@@ -1,5 +1,5 @@
-// The meeting of a node's ranks that none of them comes to: meeting_host SECONDS prints its socket's name,
-// waits for one guest of its own user, and prints whether one connected.
+// The meeting of a node's ranks, at which no rank arrives: meeting_host SECONDS prints its socket's name, waits for one
+// guest of its own user, and prints whether one connected.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 

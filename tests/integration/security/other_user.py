@@ -1,8 +1,8 @@
-"""What a process on the node of a step tries that is no part of it: read its environment and its PMIx server's files,
-connect to that server with a rank's own variables, and come to the meeting of the ranks. Run as the step's user or not.
+"""A process outside of a step, on its node, tries to read the step's environment and its PMIx server's files, to connect
+to that server with a rank's variables, and to join the meeting of the ranks. It runs as the step's user or as another.
 
-other_user.py ATTEMPTS DOOR...: for each door, on standard output as JSON, how many of the attempts were let in. What it
-knows of the step comes from standard input as JSON.
+other_user.py ATTEMPTS DOOR...: prints for each of these doors, as JSON, how many attempts succeeded. It reads facts about
+the step from standard input as JSON.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -28,7 +28,7 @@ def files(paths):
 
 
 def server(told, **changed):
-    """With the variables of a rank, but for those that the other user chooses; LD_PRELOAD is the visitor's own."""
+    """Tries with the variables of a rank, except those that the other user changes; LD_PRELOAD is the visitor's own."""
     with open(told.environment, "rb") as file:
         text = file.read()
     own = {name: value for name, value in changed.items() if not name.startswith("PMIX_")}

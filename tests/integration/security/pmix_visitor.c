@@ -1,6 +1,6 @@
 /*
- * A process that is no rank of a step but has a rank's environment: may it connect to the PMIx server, and what can it
- * read there? pmix_visitor ENVIRONMENT KEY...; ENVIRONMENT is a file as /proc/PID/environ. Prints "refused STATUS", or
+ * A process that is not a rank of a step but has a rank's environment tries to connect to the PMIx server and to read
+ * values: pmix_visitor ENVIRONMENT KEY...; ENVIRONMENT is a file like /proc/PID/environ. Prints "refused STATUS", or
  * "in" and the bytes of rank 0's values.
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -24,7 +24,7 @@ static int take_environment(const char* path) {
   return 0;
 }
 
-/* As hexadecimal digits, or the status that stands for the value. */
+/* Prints the value as hexadecimal digits, or the status in its place. */
 static void show_value(const char* name_space, const char* key) {
   pmix_proc_t rank;
   pmix_value_t* value = NULL;
@@ -44,7 +44,7 @@ static void show_value(const char* name_space, const char* key) {
 int main(int count, char** words) {
   pmix_proc_t self;
   if (count < 2 || take_environment(words[1]) != 0) return 2;
-  (void)alarm(20); /* a server that does not answer is none that lets anybody in */
+  (void)alarm(20); /* a server that does not answer lets no process in */
   const pmix_status_t status = PMIx_Init(&self, NULL, 0);
   if (status != PMIX_SUCCESS) {
     (void)printf("refused %d\n", status);

@@ -1,7 +1,7 @@
-"""A rogue peer: finds the servers of a user on this node and talks to them as no rank would: rogue_peer.py WAY UID [SECONDS].
+"""A rogue peer: finds the servers of a user on this node and sends them what no rank sends: rogue_peer.py WAY UID [SECONDS].
 
-WAY is `close`: connects and goes; `bytes`: sends what means nothing; `silent`: stays and sends nothing. SECONDS after it was
-first let in it leaves them alone. Prints `ready`, and how often it was let in when SIGTERM comes.
+WAY is `close`: connects and disconnects; `bytes`: sends meaningless bytes; `silent`: stays and sends nothing. SECONDS after
+its first connection it stops. Prints `ready`, and at SIGTERM the number of its connections.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@ LISTEN = "0A"  # as the kernel numbers the states
 
 
 def servers(uid):
-    """Addresses at which this user listens, those of the loopback left out: PMIx is there, and NCCL is not."""
+    """Addresses at which this user listens, without the loopback, which has PMIx but not NCCL."""
     with open("/proc/net/tcp", encoding="ascii") as file:
         for line in file.readlines()[1:]:
             _, local, _, state, _, _, _, owner = line.split()[:8]

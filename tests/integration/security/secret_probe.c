@@ -1,5 +1,5 @@
 /*
- * One rank that gets a unique id, prints it for the test in another form, and keeps it until its input ends.
+ * One rank that gets a unique id, prints it for the test in a disguised form, and keeps it until its input ends.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
@@ -27,7 +27,7 @@ int main(int count, char** words) {
     return 1;
   }
   print_disguised((const unsigned char*)id.internal);
-  if (count > 2) { /* the control: what must never happen */
+  if (count > 2) { /* the control: writes the id into a file, which must never happen */
     FILE* leak = fopen(words[2], "wb");
     if (leak == NULL || fwrite(id.internal, sizeof id.internal, 1, leak) != 1 || fclose(leak) != 0) return 2;
   }

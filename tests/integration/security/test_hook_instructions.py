@@ -1,8 +1,8 @@
-"""The hooks of slurmstepd take a bounded number of instructions, whatever the environment of the step holds.
+"""The hooks of slurmstepd take a bounded number of instructions, whatever the environment of the step contains.
 
-callgrind counts: the same for the same input, on a busy machine too. 40 million instructions take about 10 ms; an ordinary
-step takes 0.2 million. The limits of the known variables (variables.cc) hold the bounds of long values: without them
-"ports" takes 4 million and "all variables: assignments" 29."""
+callgrind counts them, with the same result for the same input, also on a busy machine. 40 million instructions take about
+10 ms; an ordinary step takes 0.2 million. Long values are bounded by the limits of the known variables (variables.cc): without
+these "ports" takes 4 million and "all variables: assignments" 29."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -14,15 +14,15 @@ import pytest
 from built_files import built
 from hostile_values import PATTERNS, value, variables_in_code
 
-# Instructions of all hooks but one: task_init is counted in one task, which has a process of its own.
+# Instructions of the hooks. task_init runs in a task, which has its own process: one task is counted.
 MOST = 40_000_000
 MOST_KIB = 4096  # by which slurmstepd grows
 HOOKS = ("user_init", "task_post_fork", "task_init", "task_exit")
 MOST_OF_LONG_VALUES = 6_000_000
 MOST_OF_ONE_LONG_VALUE = 1_000_000
-ARGUMENTS = 2 << 20  # Linux accepts so many bytes of arguments and environment
+ARGUMENTS = 2 << 20  # Linux accepts this many bytes of arguments and environment
 
-# A world of two nodes with two tasks each, as srun hands it to the first of them.
+# A world of two nodes with two tasks each, as srun passes it to the first node.
 STEP = {
     "SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[001-002]", "SLURM_STEP_NUM_TASKS": "4",
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_DISTRIBUTION": "block",
@@ -33,8 +33,8 @@ OWN = {"SLURM_JOB_ID", "SLURM_BOOTSTRAP_DECISION"}  # without them nothing is se
 
 
 def instructions(folder, entries, tasks=()):
-    """Of the hooks in slurmstepd and in one task, the RANK of that task, and the KiB by which slurmstepd grew. `tasks`: of the
-    node, and of the step."""
+    """The instructions of the hooks in slurmstepd and in one task, the RANK of this task, and slurmstepd's growth in KiB. `tasks`:
+    the number on the node, and in the step."""
     file = folder / "environment"
     file.write_bytes(b"".join(f"{name}={text}\0".encode() for name, text in entries))
     program = [built("tests/integration/hook_instructions"), file, *map(str, tasks)]
@@ -44,12 +44,12 @@ def instructions(folder, entries, tasks=()):
     assert done.returncode == 0, done.stderr[-2000:]
     plain = subprocess.run(program, capture_output=True, text=True, errors="replace", timeout=500, check=False)
     rank, grew = plain.stdout.split("\n")[:2]
-    # That of the task has all that slurmstepd did before the fork, and what it did itself.
+    # The task's count includes the instructions of slurmstepd before the fork.
     return max(map(int, re.findall(r"Collected : (\d+)", done.stderr))), rank, int(grew.split()[1])
 
 
 def filled(pattern):
-    """The step, with this pattern in all variables, as long as all of them fit."""
+    """The step, with this pattern in all variables, each as long as they all fit."""
     names = [name for name in variables_in_code() if name not in OWN]
     size = ARGUMENTS // len(names) - 64
     return list((STEP | {name: value(pattern, size) for name in names}).items())
@@ -79,7 +79,7 @@ def test_hooks_are_bounded(case, tmp_path):
 
 
 def large(nodes, tasks, names, **more):
-    """A step whose parts agree, as an srun of the user's own could hand it over. The first node is the one."""
+    """A consistent step, as a user's own srun could send it, seen on its first node."""
     gpus = ",".join(map(str, range(min(tasks, 200))))
     return STEP | {"SLURM_STEP_NODELIST": names, "SLURM_STEP_NUM_TASKS": str(nodes * tasks), "SLURM_STEP_NUM_NODES": str(nodes),
                    "SLURM_STEP_TASKS_PER_NODE": f"{tasks}(x{nodes})", "SLURM_BOOTSTRAP_LAYOUT": "12.0/block",
@@ -88,7 +88,7 @@ def large(nodes, tasks, names, **more):
 
 ASKED = {"SLURM_BOOTSTRAP_DECISION": STEP["SLURM_BOOTSTRAP_DECISION"].replace("\t2\t0\t", "\t3\t2\t", 1)}
 LONG_LIST = ",".join(f"GPU-{number:03}-{'x' * 110}" for number in range(256))
-# Name: nodes, tasks of each, their names, and whether slurmstepd makes a plan of it.
+# Name: nodes, tasks on each, their names, and whether slurmstepd makes a plan for it.
 LARGE = {
     "2 tasks on a node": (2, 2, "node[001-002]", {}, True),
     "64 tasks on a node": (1024, 64, "node[001-1024]", {}, True),
@@ -114,7 +114,7 @@ def test_hooks_of_large_steps_are_bounded(case, tmp_path):
 
 
 def test_control_counter_sees_the_hooks(tmp_path):
-    """An ordinary step is set up, and a larger environment takes more."""
+    """An ordinary step is set up, and a larger environment takes more instructions."""
     count, rank, _ = instructions(tmp_path, list(STEP.items()))
     assert rank == "RANK=0" and 100_000 < count < MOST
     more, rank, _ = instructions(tmp_path, CASES["16,000 other variables"])

@@ -21,12 +21,12 @@ from rank_values import SHOW, wrong_values
 
 AT_ONCE = 6
 ASKS = "--bootstrap=on"
-IN_FULL = 1000  # of each way the plugin can be listed in plugstack.conf
+IN_FULL = 1000  # for each word before the plugin in plugstack.conf
 IN_SHORT = 40
-MOST_MEMORY = 4096  # KiB above that of the step with the plugin off
+MOST_MEMORY = 4096  # KiB above the step with the plugin off
 MOST_CPU = 0.2  # seconds above it: the kernel counts CPU time in steps of 0.01 s
 ROOM = 1_900_000  # bytes for all variables together: Linux accepts 2 MiB with the arguments and the rest
-SLURM_WRITES = {"SLURM_WORKING_DIR"}  # slurmstepd writes it to its log as it is, without the plugin, too
+SLURM_WRITES = {"SLURM_WORKING_DIR"}  # slurmstepd writes it unchanged into its log, also without the plugin
 WAYS = {"off": "--bootstrap=off", "unasked": "", "asked": ASKS}
 LOOK = ("/bin/sh", "-c", 'read -r name <"/proc/$PPID/comm"; /usr/bin/grep -h ^VmHWM "/proc/$PPID/status"; '
         '/usr/bin/cut -d" " -f14,15 "/proc/$PPID/stat"; echo "RANK ${RANK:-none} $name"')  # fmt: skip
@@ -47,7 +47,7 @@ def how(request, cluster):
 
 
 def variables_of_batch(cluster, job):
-    """What a script in the job finds in its environment."""
+    """The environment of a script in the job."""
     dump = cluster.run(["srun", f"--jobid={job}", "--overlap", "--bootstrap=off", "-N1", "-n1", "env", "-0"]).stdout
     found = dict(entry.split("=", 1) for entry in dump.split("\0") if "=" in entry)
     of_a_step = re.compile(r"SLURM_(STEP|PROCID|LOCALID|NODEID|GTIDS|TASK_PID|LAUNCH|SRUN|UMASK|CPU_BIND|DISTRIBUTION)")
@@ -61,21 +61,21 @@ def run(cluster, program, case, *options, task=SHOW):
 
 
 def trouble(done, addresses=()):
-    """What is wrong with the outcome of a step that asked; '' when it is right, or one line names the reason why there is none."""
+    """What is wrong with the outcome of a step that asked; '' if its values are right, or if one line has the reason of a refusal."""
     if done.returncode == 0:
         found = [wrong_values(done.stdout, 4, 2, address) for address in ("", *addresses)]
         return "" if "" in found else found[0]
     if done.returncode in (124, 137):
         return "hung"
     lines = [line for line in done.stderr.splitlines() if "error: bootstrap: " in line]
-    # srun itself may refuse such an environment, before any plugin sees it.
+    # srun itself may refuse such an environment, before it calls a plugin.
     return "" if len(lines) == 1 and len(lines[0]) < 500 or not lines and done.stderr else "not one line"
 
 
 def trouble_unasked(done, addresses=()):
-    """The same for a step that did not ask: it is never refused, and all of its tasks have the right values, or none has any.
+    """The same for a step that did not ask: it is never refused, and all of its tasks have the right values, or no task has one.
 
-    Beside the announcement it has one line for each kind of wrong value: too long, invalid, not right for this step.
+    Beside the announcement there is one line for each kind of wrong value: too long, invalid, not right for this step.
     """
     said = [line for line in done.stderr.splitlines() if "bootstrap: " in line]
     lines = [line for line in said if not line.endswith("use --bootstrap=off for independent runs")]
@@ -117,12 +117,12 @@ def test_no_environment_does_harm(cluster, how, campaign, figure):
     assert kinds["ran"] and kinds["refused by the plugin"]
 
 
-def test_control_what_is_wrong_is_noticed(cluster, how):
+def test_control_a_wrong_outcome_is_noticed(cluster, how):
     program = cluster.write_home("malformed", RUN)
     case = next(case for case in fixed() if case.name == "env -i")
     right = run(cluster, program, case, ASKS)
     assert trouble(right) == "" and trouble_unasked(run(cluster, program, case)) == ""
-    # A value that the user sets is kept where it may be right, so that the judge can be shown a wrong one.
+    # A user's value that may be right is kept, so the test can show the judge a wrong one.
     kept = Case("MASTER_ADDR", {"MASTER_ADDR": "10.99.99.99"})
     assert trouble(run(cluster, program, kept, ASKS)) != "" and trouble_unasked(run(cluster, program, kept)) != ""
     for name, wrong in (("RANK", "7"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "http")):
@@ -138,7 +138,7 @@ def test_control_what_is_wrong_is_noticed(cluster, how):
 
 
 class Used(NamedTuple):
-    """What slurmstepd used, as its tasks read it in /proc: its CPU time and the most memory that it had."""
+    """slurmstepd's CPU time and its peak of memory, which its tasks read in /proc."""
 
     status: int
     memory: int  # KiB
@@ -161,7 +161,7 @@ def together(names, pattern, size):
 
 
 def hostile_cases():
-    # Without these two no program starts at all.
+    # Without these two no program starts.
     names = [name for name in variables_in_code() if name not in ("LD_PRELOAD", "SLURM_CONF")]
     cases = [alone(name, pattern) for name in names for pattern in PATTERNS if not is_known(name, pattern)]
     for pattern in PATTERNS:
@@ -189,7 +189,7 @@ def used_by(cluster, program, job, case, way):
 
 
 def worse(used):
-    """What is worse than with the plugin off, as a sentence; '' where nothing is."""
+    """What is worse than with the plugin off, as a sentence; '' if nothing is."""
     off = used["off"]
     for way in ("unasked", "asked"):
         own = used[way]
@@ -209,7 +209,7 @@ def test_no_value_does_harm(cluster, campaign, figure):
     generator = random.Random(campaign.seed)
     program = cluster.write_home("malformed", RUN)
     every = hostile_cases()
-    # In any order, so that a campaign that is cut short has cases of each kind.
+    # In random order, so that a campaign that is cut short has cases of each kind.
     cases = generator.sample(every, len(every)) if campaign.is_full else few_hostile_cases(generator)
     with allocation(cluster, "-N2", "--ntasks-per-node=2", "--gres=gpu:2") as job:
         outcomes = campaign.run(lambda case: {way: used_by(cluster, program, job, case, way) for way in WAYS}, cases, AT_ONCE // 2)
@@ -230,7 +230,7 @@ def test_no_value_does_harm(cluster, campaign, figure):
     assert is_well, "a node is not idle"
 
 
-def test_control_what_is_worse_is_noticed():
+def test_control_a_worse_outcome_is_noticed():
     good = Used(0, 8000, 0.02, 0.1, "")
     assert worse({"off": good, "unasked": good, "asked": good}) == ""
     refused = Used(1, 0, 0, 0.1, "error: bootstrap: no")
@@ -240,7 +240,7 @@ def test_control_what_is_worse_is_noticed():
 
 
 def test_control_logs_show_a_forged_line(cluster):
-    """A line break that reaches slurmd's log begins a line, which the test above would find."""
+    """A line break in slurmd's log begins a new line, and the test above would find it."""
     node = cluster.nodes[0]
     assert re.search(r"^\[\d{4}-", cluster.log(f"slurmd.{node}"), re.M)
     assert re.findall(r"^FORGED.*", value("lines", 200), re.M)

@@ -1,5 +1,5 @@
-"""Another user on the node of a step: no way to its environment, its PMIx server, that server's files and the ranks'
-meeting. Who lies to the server about the own user id is let in unless slurmd is configured to ask munge alone.
+"""Another user on the node of a step cannot reach its environment, its PMIx server, that server's files and the ranks'
+meeting. A client with a false user id can connect to the server, unless slurmd is configured to use munge only.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -21,7 +21,7 @@ DEADLINE = 5  # seconds for an exchange of the step's own
 SERVER_DOORS = ("server", "server, by its own word")
 OTHER_USER = ["python3", "-I", "-S", f"{TESTS}/security/other_user.py"]
 
-# Rank 1 shows its environment to all, which no real program should: what follows protects it all the same.
+# Rank 1 makes its environment readable for all, which no real program should do. The rest is protected even then.
 VICTIM = """
 [ $SLURM_PROCID != 1 ] || { env -0 > /tmp/environment; chmod 644 /tmp/environment; echo $$ > /tmp/victim; }
 probe=$1; shift
@@ -34,8 +34,8 @@ exec $probe --rounds 3
 
 @contextmanager
 def step_of_alice(cluster, label):
-    """A step on node001 that has had an exchange and has some more before it ends. Yields what the other user gets, and in
-    `known["end"]` afterwards what became of it."""
+    """A step on node001 that has made one exchange and makes more before it ends. Yields the facts for the other user;
+    `known["end"]` later has the end of the step."""
     flag = cluster.home / f"flag.{label}"
     line = ["srun", "-N1", "-n2", "--mpi=pmix", "sh", "-c", VICTIM, "sh", program("exchange_probe"), f"/home/alice/{flag.name}"]
     step = cluster.start(line, env={"SLURM_BOOTSTRAP_TIMEOUT": DEADLINE})
@@ -60,7 +60,7 @@ def step_of_alice(cluster, label):
 
 
 def has_stalled(end):
-    """libpmix 4.2.2 may stop to answer once it has refused a user: the ranks then report it at their deadline."""
+    """libpmix 4.2.2 may stop answering once it has refused a user: the ranks then report this at their deadline."""
     status, text = end
     if status == 0:
         return False
@@ -78,7 +78,7 @@ cluster = module_cluster("other-users", "--nodes", "1", "--cpus", "256", "--no-p
 
 
 def test_another_user_is_refused(cluster, request, figure):
-    """The server is tried once in each step: see has_stalled()."""
+    """Each step has one attempt at the server: see has_stalled()."""
     rounds = ROUNDS_IN_FULL if request.config.getoption("--full") else ROUNDS
     let_in, stalled = Counter(), 0
     for number in range(rounds):
@@ -106,8 +106,8 @@ def test_another_user_is_refused(cluster, request, figure):
 
 
 @pytest.mark.parametrize("options, let_in", [((), 1), (("--slurmd-env", "PMIX_MCA_psec=munge"), 0)], ids=["default", "munge"])
-def test_a_liar_is_let_in_unless_munge_alone_is_asked(cluster_factory, options, let_in, figure):
-    """libpmix 4.2 offers munge and, second, to believe what a client claims. SECURITY.md has the remedy."""
+def test_a_false_user_id_is_believed_unless_only_munge_is_asked(cluster_factory, options, let_in, figure):
+    """libpmix 4.2 offers munge, and second a method that believes the client's user id. SECURITY.md has the remedy."""
     cluster = cluster_factory("liars").up("--nodes", "1", "--cpus", "8", "--no-plugin", *options)
     with step_of_alice(cluster, "fake_uid") as known:
         result = tried(cluster, "bob", 1, ["server, lying"], known, FAKE_UID="10001")

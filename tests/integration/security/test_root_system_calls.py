@@ -1,8 +1,8 @@
-"""What the plugin opens, executes and connects inside slurmstepd while any user id of it is root's: nothing that
-SECURITY.md does not list.
+"""Inside slurmstepd, while any of its user ids is root's, the plugin opens, executes and connects only what SECURITY.md
+lists.
 
-strace shows each system call with its stack, so that a call is ours when our object is on the stack, whatever Slurm
-does beside it; and who made it follows from the changes of user ids before.
+strace shows each system call with its stack, so a call is ours if our object is on the stack. Its user ids follow from the
+changes of ids before it.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -30,20 +30,20 @@ TOGETHER = 20  # steps in one trace
 
 # The effective user id is root's.
 AS_ROOT = (
-    ("slurm_spank_init", "openat", r'AT_FDCWD, "/proc/self/status", O_RDONLY\|'),  # whether memory is locked
+    ("slurm_spank_init", "openat", r'AT_FDCWD, "/proc/self/status", O_RDONLY\|'),  # shows if memory is locked
     ("slurm_spank_init", "socket", r"AF_INET6?, SOCK_DGRAM\|SOCK_CLOEXEC\|SOCK_NONBLOCK, "),  # reports to srun
     ("slurm_spank_init", "newfstatat", r'\d+, "", '),  # of that socket
     ("slurm_spank_init", "sendto", r".* MSG_NOSIGNAL, \{sa_family=AF_INET6?, "),
     ("slurm_spank_task_exit", "socket", r"AF_INET6?, SOCK_DGRAM\|SOCK_CLOEXEC\|SOCK_NONBLOCK, "),
     ("slurm_spank_task_exit", "openat", r'AT_FDCWD, "/(proc/self/cgroup|sys/fs/cgroup/[^"]*)", O_RDONLY\|'),
-    # After the first task that was killed: whether the others go on, and slurmstepd's own threads.
+    # After the first killed task: finds out if other tasks still run, and if slurmstepd's own threads do.
     ("slurm_spank_task_exit", "openat", r'AT_FDCWD, "/proc/(\d+/(status|stat)|self/task(/\d+/stat)?)", O_RDONLY\|'),
     ("slurm_spank_task_exit", "readlink", r'"/proc/thread-self"'),
     ("slurm_spank_task_exit", "newfstatat", r'\d+, "", '),
     ("slurm_spank_task_exit", "sendto", r".* MSG_NOSIGNAL, \{sa_family=AF_INET6?, "),
 )
 
-# The effective user id is the job's, the real one still root's, so that slurmstepd can go back.
+# The effective user id is the job's, and the real one still root's, so that slurmstepd can return to it.
 AS_USER_FOR_A_WHILE = (
     ("slurm_spank_user_init", "socket", r"AF_INET6?, SOCK_STREAM\|SOCK_CLOEXEC, "),
     ("slurm_spank_user_init", "sendto", r".* MSG_NOSIGNAL, \{sa_family=AF_INET6?, "),
@@ -51,7 +51,7 @@ AS_USER_FOR_A_WHILE = (
     ("slurm_spank_user_init", "bind", r"\d+, \{sa_family=AF_INET6?, "),
     ("slurm_spank_user_init", "faccessat2", r'AT_FDCWD, "/dev/nvidia\d+", R_OK.*AT_EACCESS'),
     ("slurm_spank_user_init", "openat", r'AT_FDCWD, "/(proc/driver/nvidia/gpus|proc/net|sys)/[^"]*", O_RDONLY\|'),
-    ("slurm_spank_user_init", "newfstatat", r'\d+, "", '),  # of what is open
+    ("slurm_spank_user_init", "newfstatat", r'\d+, "", '),  # of open descriptors
 )
 
 needs_stacks = pytest.mark.skipif(
@@ -70,7 +70,7 @@ def slurmd_of(cluster, node):
 
 
 def is_traced(pid, tracer):
-    """Whether all threads of a process are; a thread that ends meanwhile is asked for again."""
+    """True if all threads of a process are traced; asks again if a thread ends meanwhile."""
     try:
         states = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     except OSError:
@@ -80,12 +80,12 @@ def is_traced(pid, tracer):
 
 @contextmanager
 def traced(cluster, node, *options):
-    """slurmd of the node and all that it starts are under strace while the block runs."""
+    """strace traces slurmd of the node and all its children while the block runs."""
     slurmd = slurmd_of(cluster, node)
     line = ["strace", "-f", "-qq", "-p", slurmd, *map(str, options)]
     tracer = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        # strace does not report that it is attached; the kernel does.
+        # strace does not report that it has attached; the kernel shows it.
         wait_for(lambda: tracer.poll() is not None or is_traced(slurmd, tracer.pid), 20, "strace does not attach")
         assert tracer.poll() is None, "strace could not attach"
         yield
@@ -95,7 +95,7 @@ def traced(cluster, node, *options):
         tracer.wait(10)
 
 
-# Everything that names a file, opens a socket, makes a process or changes who one is; `close` and memory are left out.
+# All calls that name a file, open a socket, start a process or change ids; `close` and memory are left out.
 WITH_STACKS = ("-ff", "-k", "--decode-pids=pidns", "-e",
                "trace=%file,%network,%process,kill,setuid,setreuid,setresuid,setfsuid,pidfd_open,bpf")
 
@@ -119,7 +119,7 @@ FRAME = re.compile(r"^ > (\S+?)\((\S*?)(?:\(.*)?\+0x")
 
 
 def stanzas(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each call with its stack as (object, function), the innermost first."""
+    """Yields each call with its stack as (object, function), the innermost frame first."""
     call, frames = "", []
     for line in text.splitlines():
         if line.startswith(" > "):
@@ -137,14 +137,14 @@ EXECUTED = re.compile(r'^execve\("([^"]*)".* = 0$')
 
 
 class UidTrace:
-    """The files of `strace -ff -k`, one for each thread: who made which call of an object in slurmstepd."""
+    """The files of `strace -ff -k`, one for each thread: the calls of an object in slurmstepd, with their user ids."""
 
     def __init__(self, prefix: Path, name: str):
         found = prefix.parent.glob(f"{prefix.name}.*")
         self.texts = {path.suffix[1:]: path.read_text(errors="replace") for path in found}
         self.name = name
         self.calls: list[Call] = []
-        self.changes = 0  # of uids that were seen, in all threads
+        self.changes = 0  # of user ids, in all threads
         children = set()
         for text in self.texts.values():
             children |= {match.group(1) for match in map(CHILD.match, text.splitlines()) if match}
@@ -152,7 +152,7 @@ class UidTrace:
             self.follow(pid, 0, 0)
 
     def follow(self, pid: str, real: int, effective: int) -> None:
-        """A thread begins as who its parent was, and slurmd's as root; a program of the user's is no slurmstepd."""
+        """A thread begins with the ids of its parent, slurmd's threads as root. Stops at a program of the user."""
         for call, frames in stanzas(self.texts.get(pid, "")):
             ours = [function for path, function in frames if path.endswith(f"/{self.name}")]
             if ours and (start := START.match(call)):
@@ -187,7 +187,7 @@ def runner(cluster_factory):
 
 
 def trace_of(runner, shapes, folder, name):
-    """One trace of steps that run one after the other, with node001 among their nodes or not."""
+    """One trace of steps that run one after the other, on node001 or on other nodes."""
     folder.mkdir()
     with traced(runner.cluster, "node001", *WITH_STACKS, "-o", folder / "trace"):
         for shape in shapes:
@@ -198,7 +198,7 @@ def trace_of(runner, shapes, folder, name):
 
 
 def table_of(calls):
-    """What was seen, as Markdown: numbers in arguments are left out."""
+    """A table of the calls in Markdown, without the numbers in arguments."""
     counts = Counter()
     for call in calls:
         what = re.search(r'(AF_\w+)|"[^"]*"', call.arguments)
@@ -224,7 +224,7 @@ def test_root_code_does_what_is_documented(runner, tmp_path, request, seed, figu
     figure("S1", got=got, met=not strange, seed=seed, table=table_of(calls),
            control="a file opened and a connection tried by another plugin are noticed")
     assert not strange, f"seed {seed}\n" + "\n".join(strange[:20])
-    # What must have been seen, or the test is blind: the port, the kernel's files, the word about a task that failed.
+    # Control: the trace has the calls for the port, the kernel's files, and the report of a failed task.
     assert changes > 0
     assert {("bind", False), ("openat", False), ("sendto", True)} <= {(call.name, call.effective == 0) for call in calls}
     text = "\n".join(call.arguments for call in calls)
@@ -235,8 +235,8 @@ KILLED = 24  # tasks
 
 
 @needs_stacks
-def test_a_node_of_killed_tasks_takes_no_longer(runner, tmp_path):
-    """Each task that ends costs the same, however many ended before it."""
+def test_the_cost_of_a_killed_task_does_not_grow(runner, tmp_path):
+    """Each task's end costs the same, however many tasks ended before it."""
     shape = Shape("all are killed", f"srun -w node001 -n{KILLED} --overcommit --bootstrap=on sh -c 'kill -KILL $$'")
     calls = [call for call in of_root(trace_of(runner, [shape], tmp_path / "killed", "spank_bootstrap.so"))
              if call.hook == "slurm_spank_task_exit"]  # fmt: skip
@@ -247,12 +247,12 @@ def test_a_node_of_killed_tasks_takes_no_longer(runner, tmp_path):
 @needs_stacks
 def test_control_calls_of_another_plugin_are_noticed(runner, tmp_path):
     other = f"optional {double('misbehaving_spank')} open=task_post_fork connect=user_init open=task_init\n"
-    # Slurm would take other nodes while this one still ends the tasks of the test before.
+    # Else Slurm uses other nodes while this one still ends the tasks of the test before.
     there = Shape("on the traced node", "srun -w node001 -n2 --gres=gpu:2 true")
     with runner.cluster.other_plugstack(runner.cluster.plugstack + other):
         trace = trace_of(runner, [there], tmp_path / "control", "misbehaving_spank.so")
     seen = {(call.hook, call.name, call.effective == 0) for call in of_root(trace) if not is_documented(call)}
     assert ("slurm_spank_task_post_fork", "openat", True) in seen
     assert ("slurm_spank_user_init", "connect", False) in seen
-    assert not any(hook == "slurm_spank_task_init" for hook, *_ in seen), "the task is the user's alone by then"
+    assert not any(hook == "slurm_spank_task_init" for hook, *_ in seen), "the task has no user id of root by then"
     assert any(call.hook == "slurm_spank_task_init" for call in trace.calls)

@@ -1,4 +1,4 @@
-"""A unique id is in memory and nowhere else: looked for in every environment, command line, log and file of real steps."""
+"""A unique id is only in memory. The test searches every environment, command line, log and file of real steps."""
 
 import base64
 import os
@@ -31,7 +31,7 @@ def is_the_machines_own(folder):
 
 
 def places(cluster):
-    """Everything that is looked through, with its name. PMIx's shared memory is a file below slurmd's spool: see below."""
+    """Everything that the test searches, by name. PMIx's shared memory is a file below slurmd's spool: see below."""
     roots = {}
     for pid in cluster.processes():
         for name in ("environ", "cmdline"):
@@ -48,16 +48,16 @@ def places(cluster):
 
 
 def forms(disguised):
-    """The 64 random bits at the front of the id, which are its secret, as bytes and in the ways people print them."""
+    """The 64 random bits at the front of the id, which are its secret, as bytes and in the usual printed forms."""
     key = bytes(byte ^ 0x5A for byte in bytes.fromhex(disguised))[:8]
     number = int.from_bytes(key, "little")
-    # As PMI-1 carries it: the characters that hold nothing but its bits, wherever it begins in a group of three bytes.
+    # In PMI-1's encoding: the characters with bits of the secret alone, for each place of its begin in a group of three bytes.
     carried = [base64.urlsafe_b64encode(bytes(before) + key)[(8 * before + 5) // 6:][:10] for before in range(3)]
     return [*carried, key, key.hex().encode(), f"{number:x}".encode(), str(number).encode(), f"{number:X}".encode()]
 
 
 def read_ids(step):
-    """What the ranks print, or [] when not all of them have an id."""
+    """The ids that the ranks print, or [] if one has none."""
     lines = [step.stdout.readline().split() for _ in range(4)]
     return [line[1] for line in lines] if all(len(line) == 2 and line[0] == "id" for line in lines) else []
 
@@ -98,7 +98,7 @@ def test_the_id_is_nowhere_but_in_memory(secret_cluster, campaign, figure):
             looked += count
             keys.append(wanted)
     steps = campaign.done
-    # What was written late: the logs and files after the steps.
+    # The logs and files after the steps, for late writes.
     count, hits = search(secret_cluster, [form for wanted in keys for form in wanted])
     assert not hits, hits
     assert len({wanted[0] for wanted in keys}) == steps
@@ -114,15 +114,15 @@ def test_control_an_id_in_a_file_is_found(secret_cluster):
 
 
 @pytest.mark.skipif(not LIBNCCL, reason="needs libnccl.so.2, whose ids have a key")
-def test_what_pmix_keeps_is_the_users_alone_and_goes_with_the_step(secret_cluster):
-    """libpmix shares what was exchanged with the ranks of a node through a file that only their user and root's group may open."""
+def test_files_of_pmix_are_the_users_alone_and_end_with_the_step(secret_cluster):
+    """libpmix shares exchanged values with the ranks of a node through a file that only their user and root's group may open."""
     stores = []
     for _ in ids_of_step(secret_cluster, "store"):
         for path in everything_below(secret_cluster.state / "spool"):
             if "/pmix_dstor" in str(path.parent) and path.is_file():
                 stores.append(path)
                 assert not path.stat().st_mode & 0o007 and path.stat().st_gid == 0, path.stat()
-    # srun may have ended before slurmstepd has on every node.
+    # srun may end before slurmstepd has ended on every node.
     wait_for(lambda: not any(path.exists() for path in stores), 10, "a store outlives its step")
     other = secret_cluster.run(["sh", "-c", "cat /run/slurm-bootstrap/*/spool/*/pmix*/* 2>/dev/null | wc -c"], user="bob")
     assert other.stdout.strip() in ("0", ""), other.stdout

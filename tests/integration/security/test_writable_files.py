@@ -1,5 +1,5 @@
-"""Files that decide something for all users of a node are not believed where others than their owner can write to them:
-the library to preload, and Slurm's own plugstack.conf."""
+"""Files that affect all users of a node are not used if others than their owner can write to them: the library to
+preload. And Slurm's own plugstack.conf."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -20,7 +20,7 @@ cluster = module_cluster("writable", "--nodes", "1", "--gpus", "4", "--no-plugin
 
 @pytest.fixture
 def library(cluster):
-    """A copy of the library, root's and as installed, by the name by which the cluster knows it, too."""
+    """A copy of the library, owned by root as after an installation, at the cluster's path."""
     copy = cluster.state / "etc" / "library.so"
     copy.unlink(missing_ok=True)  # the program of an earlier step may still run
     shutil.copyfile(built(LIBRARY), copy)
@@ -30,7 +30,7 @@ def library(cluster):
 
 
 def run(cluster):
-    """A step in which the library is used."""
+    """Runs a step that uses the library, without a message."""
     return cluster.run(["srun", "-n2", "--gres=gpu:4", "--bootstrap=on", *SHOW])
 
 
@@ -41,7 +41,7 @@ def test_control_a_file_of_root_alone_is_used(cluster, library):
 
 
 def is_told(cluster, library, reason):
-    """One line explains why the file is not used, and the step runs."""
+    """Runs a step: one line explains why the file is not used, and the step succeeds."""
     done = run(cluster)
     found = our_lines(done)
     assert len(found) == 1 and reason in found[0] and str(library) in found[0], found
@@ -58,15 +58,15 @@ def test_a_file_that_others_can_write_is_refused(cluster, library, who, figure):
 
 
 def test_a_file_of_another_user_is_refused(cluster, library):
-    """Its owner can change it, whatever its mode; alice runs the step."""
+    """Its owner can change it whatever its mode, and alice runs the step."""
     bob = (cluster.state / "home" / "bob").stat().st_uid
     os.chown(library, bob, -1)
     assert is_told(cluster, library, f"it belongs to uid {bob}; change its owner to root with chown")
 
 
 def test_slurm_itself_reads_a_plugstack_that_others_can_write(cluster, library):
-    """As in SECURITY.md about plugstack.conf: Slurm reads it, does not look who can write to it, and no plugin knows
-    where its arguments are from."""
+    """As SECURITY.md says of plugstack.conf: Slurm reads it without a check of its writers, and no plugin knows the file
+    of its arguments."""
     path = cluster.state / "etc" / "plugstack.conf"
     path.chmod(0o666)
     try:

@@ -1,4 +1,4 @@
-"""The built files, as paths of this machine and of a cluster."""
+"""The paths of built files on this machine and in a cluster."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -12,30 +12,30 @@ BUILD = os.environ.get("BOOTSTRAP_BUILD", "build/release")  # a folder of the re
 LIBRARY = "libbootstrap/libbootstrap.so.0"
 PLUGIN = "spank_plugin/spank_bootstrap.so"
 TRAIN = "etc/train"
-# As a cluster knows them, whether they are built or not.
+# Paths in a cluster; the files need not exist.
 BUILT_INSIDE = f"{INSIDE}/{BUILD}"
 COMMAND = f"{BUILT_INSIDE}/libbootstrap/slurm-bootstrap"
 PROBE = f"{TESTS}/support/probe.py"
 
 
 def built(path: str) -> str:
-    """On this machine."""
+    """The path of a built file on this machine."""
     if not (REPOSITORY / BUILD / path).exists():
         pytest.fail(f"{BUILD}/{path} is not built; run cmake --preset release && cmake --build --preset release")
     return str(REPOSITORY / BUILD / path)
 
 
 def inside(path: str) -> str:
-    """In every cluster."""
+    """Its path in every cluster."""
     built(path)
     return f"{BUILT_INSIDE}/{path}"
 
 
 def program(name: str) -> str:
-    """One of the tests' own, in every cluster."""
+    """The path of a test program in every cluster."""
     return inside(f"tests/integration/{name}")
 
 
 def double(name: str) -> str:
-    """Another plugin, or a library, in every cluster."""
+    """The path of a double, a plugin or a library, in every cluster."""
     return inside(f"tests/doubles/{name}.so")

@@ -9,7 +9,7 @@ NOT_BEGUN = object()
 
 
 class Campaign:
-    """Of one test; its time runs from its first case on. The figure of a campaign that was cut short has the reason."""
+    """The campaign of one test, whose time begins with its first case. The figure of a campaign that was cut short has the reason."""
 
     def __init__(self, is_full, minutes, seed):
         self.is_full = is_full
@@ -27,7 +27,7 @@ class Campaign:
         return self.is_full and time.monotonic() >= self._end
 
     def each(self, cases):
-        """Its cases one after the other, for as long as there is time."""
+        """Yields the cases one after the other, as long as there is time."""
         cases = list(cases)
         self.planned += len(cases)
         for case in cases:
@@ -37,7 +37,7 @@ class Campaign:
             self.done += 1
 
     def run(self, work, cases, at_once):
-        """[(case, work(case))], several at once, of the cases that were begun before the time was over."""
+        """[(case, work(case))] of the cases that began before the time was over; several run at once."""
         cases = list(cases)
         self.planned += len(cases)
 

@@ -1,5 +1,5 @@
-"""Scripts of cases: shell functions for them, a host file for --distribution=arbitrary and sbatch that waits; and how they
-are run."""
+"""Runs the scripts of cases, and has shell functions for them: a host file for --distribution=arbitrary, and an sbatch that
+waits."""
 
 import subprocess
 
@@ -14,13 +14,13 @@ submit() {
 """
 LIMIT = 180  # seconds for one case: Slurm may look for requeued jobs only once a minute
 HELD = (124, 137)  # exit statuses of a script that did not end by itself
-# What such a script leaves: its jobs, which are known by the folder where it ran, since a salloc may outlive `timeout`.
+# Ends the jobs of such a script, which have its folder as their directory: a salloc may outlive `timeout`.
 END_JOBS = """squeue --me --noheader --format='%A %Z' | awk -v folder="$OUT" '$2 == folder { print $1 }' | xargs -r scancel"""
 
 
 def run_script(cluster, script, variables, limit=LIMIT, grace=20):
-    """The script of a case in its folder, $OUT, which is made anew. After `limit` seconds it is ended, with its jobs, and
-    `grace` seconds later its output is closed, whatever process still has it open."""
+    """Runs the script of a case in a new folder, $OUT. After `limit` seconds the script and its jobs are ended, and `grace`
+    seconds later its output is closed, even if a process still has it open."""
     line = ["timeout", "--kill-after=2", str(limit), "bash", "-c", f"rm -rf $OUT; mkdir -p $OUT; cd $OUT || exit\n{script}"]
     try:
         done = cluster.run(line, env=variables, timeout=limit + grace)

@@ -12,7 +12,7 @@ NEW_NCCL = f"{BUILT_INSIDE}/tests/doubles/nccl-2.28.9/libnccl.so.2"
 
 NAMES = ["versions", "plan", "ranks", "network", "port", "clocks", "exchange", "frameworks", "NCCL", "CUDA", "GPUs",
          "GPU peers", "CPUs", "/dev/shm", "locked memory", "system"]
-FRAMEWORKS = "frameworks"  # no row where the Python has none
+FRAMEWORKS = "frameworks"  # this row is missing if the Python has no frameworks
 TWO_BY_TWO = ("-w", "node001,node002", "--ntasks-per-node=2")  # rank 0 is on node001
 CPU = (*TWO_BY_TWO, "--gres=none")
 GPU = (*TWO_BY_TWO, "--gres=gpu:2")
@@ -20,7 +20,7 @@ GPU = (*TWO_BY_TWO, "--gres=gpu:2")
 
 @dataclass
 class Check:
-    """One check: its table as rows, and what else was said."""
+    """One check: its table as rows, and its other messages."""
 
     rows: dict[str, dict]
     status: int

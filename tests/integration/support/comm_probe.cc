@@ -1,13 +1,13 @@
-// One rank that makes a communicator, or unique ids, in a way that the command line chooses, and prints what it got.
+// One rank that makes a communicator, or unique ids, as the command line says, and prints the result.
 // SPDX-License-Identifier: Apache-2.0
 //
 //   comm_probe [--group world|node|cross|LISTS] [--roots N] [--ids N] [--timeout-ms T] [--device D] [--nonblocking]
 //              [--config] [--absent RANK] [--stall RANK] [--linger SECONDS]
 //
-// LISTS are "2,0;3,5": a rank takes the list that it is in, or none. --absent: that rank sleeps and makes no call.
-// --stall: that rank agrees to the communicator, and its NCCL never begins. --linger: a rank that fails lives on for so
-// long. Writes "rank R: place of size, sum S",
-// "rank R: in no group" or "rank R: ids HASH ...", and of a failure "rank R after T ms: sentence" to standard error.
+// LISTS are "2,0;3,5": a rank uses the list that contains it, if any. --absent: this rank sleeps and makes no call.
+// --stall: this rank agrees to the communicator, and its NCCL never begins. --linger: a failed rank lives on for
+// SECONDS. Writes "rank R: place of size, sum S",
+// "rank R: in no group" or "rank R: ids HASH ...", and after a failure "rank R after T ms: sentence" to standard error.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -76,7 +76,7 @@ std::vector<int> own_list(const std::string& lists, int rank) {
   return {};
 }
 
-// As of a newer NCCL, with members that the library does not know. It is gone when NCCL reads it.
+// A newer NCCL's configuration with members that the library does not know. It is destroyed before NCCL reads its copy.
 bootstrap_status_t make_with_config(bootstrap_t* job, Wanted wanted, ncclComm_t* comm);
 
 bootstrap_status_t make(bootstrap_t* job, const Wanted& wanted, ncclComm_t* comm) {
@@ -98,7 +98,7 @@ bootstrap_status_t make_with_config(bootstrap_t* job, Wanted wanted, ncclComm_t*
   return make(job, wanted, comm);
 }
 
-// A hash and not the ids: they are secrets.
+// Prints a hash, since the ids are secrets.
 std::string hash_of(const bootstrap_unique_id_t& id) {
   return std::to_string(std::hash<std::string>()(std::string(id.internal, sizeof id.internal)));
 }
@@ -118,7 +118,7 @@ bootstrap_status_t make_ids(bootstrap_t* job, const Wanted& wanted, std::string&
   return status;
 }
 
-// Of the NCCL that the library has loaded: this program is not linked with one.
+// A function of the NCCL that the library has loaded: this program is not linked with NCCL.
 template <class Function>
 Function* nccl(const char* name) {
   void* library = ::dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);

@@ -32,7 +32,7 @@ def answers(step):
 
 
 def failures(step, deadline=None):
-    """What each rank said and after how many milliseconds, by its deadline; the step as a whole has failed, by itself."""
+    """The message of each rank and its time in milliseconds, within its deadline; the step must have failed by itself."""
     assert step.returncode != 0 and "timeout: sending signal" not in step.stderr, step
     said = {int(rank): (text, int(after)) for rank, after, text in FAILED.findall(step.stderr)}
     assert deadline is None or are_in_time(step.seconds, [after for _, after in said.values()], deadline), step
@@ -40,5 +40,5 @@ def failures(step, deadline=None):
 
 
 def whole(groups):
-    """The output of comm_probe where these lists of ranks are the communicators."""
+    """The output of comm_probe if these lists of ranks are the communicators."""
     return {rank: f"{place} of {len(group)}, sum {sum(group)}" for group in groups for place, rank in enumerate(group)}

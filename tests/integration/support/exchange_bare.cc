@@ -1,4 +1,4 @@
-// The control of the exchange tests: the same with PMIx's own calls and nothing around them.
+// The control of the exchange tests: the same with PMIx's calls alone.
 // SPDX-License-Identifier: Apache-2.0
 #include <pmix.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ bool put(int rank, int round) {
          succeeds(PMIx_Commit(), "PMIx_Commit", round);
 }
 
-// Of the next rank alone: the fence is what is looked at here.
+// Reads only the next rank's value: this program tests the fence.
 bool get(const pmix_proc_t& self, int size, int round) {
   pmix_proc_t other = self;
   other.rank = (self.rank + 1) % static_cast<unsigned>(size);
@@ -50,7 +50,7 @@ bool get(const pmix_proc_t& self, int size, int round) {
   return is_right;
 }
 
-// What MPI_Init cannot do without.
+// MPI_Init needs this value.
 bool find_local_rank(const pmix_proc_t& self, int round) {
   pmix_value_t* value = nullptr;
   if (!succeeds(PMIx_Get(&self, PMIX_LOCAL_RANK, nullptr, 0, &value), "PMIx_Get", round)) return false;

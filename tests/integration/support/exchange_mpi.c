@@ -1,8 +1,8 @@
 /*
- * Exchanges before, between and after MPI's own session: each letter of the first argument is one thing to do.
+ * Exchanges before, between and after MPI's own session: each letter of the first argument is an action.
  * x: exchange, I: MPI_Init, B: MPI_Barrier, F: MPI_Finalize, L: MPI_Finalize that leaves PMIx late in odd ranks,
- * o: bootstrap_open (which is else the first thing that is done), p: PMIx_Init and q: PMIx_Finalize, in steps that have
- * nothing of ours.
+ * o: bootstrap_open (else the first action), p: PMIx_Init and q: PMIx_Finalize, in steps without calls of
+ * our library.
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ static int call_pmix(const char* name) {
 
 static int is_late = 0;
 
-/* Exported, and hence what MPI's component calls; our library asks libpmix itself. */
+/* Exported, so MPI's component calls this one; our library calls libpmix itself. */
 __attribute__((visibility("default"))) int PMIx_Finalize(const void* information, size_t count);
 int PMIx_Finalize(const void* information, size_t count) {
   void* library = dlopen("libpmix.so.2", RTLD_NOLOAD | RTLD_LAZY);
@@ -53,7 +53,7 @@ int PMIx_Finalize(const void* information, size_t count) {
   *(void**)&finalize = found;
   if (is_late) usleep(200000);
   const int result = finalize(information, count);
-  dlclose(library); /* MPI expects to have been the last */
+  dlclose(library); /* MPI expects to be the last user of PMIx */
   return result;
 }
 
@@ -83,7 +83,7 @@ static int do_one(char what, bootstrap_t** job) {
 
 int main(int count, char** words) {
   bootstrap_t* job = NULL;
-  usleep(300000); /* Slurm 22.05 loses a message of MPI_Init that comes while another node still starts its tasks */
+  usleep(300000); /* Slurm 22.05 loses a message of MPI_Init that arrives while another node still starts its tasks */
   if (count != 2) return 3;
   if (strpbrk(words[1], "op") == NULL && bootstrap_open(&job, NULL) != BOOTSTRAP_OK) return 3;
   for (const char* what = words[1]; *what != '\0'; ++what) {

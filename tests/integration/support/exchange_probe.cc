@@ -1,4 +1,4 @@
-// One rank that exchanges: rounds of checked values over the C interface, with a fault at a chosen point on a chosen
+// One rank that exchanges over the C interface: rounds of verified values, with a fault at a chosen point on a chosen
 // rank.
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
@@ -30,13 +30,13 @@ struct Options {
   int rounds = 1;
   std::size_t bytes = 128;
   int timeout_ms = 0;
-  int timed_from = 0;  // the first round with that timeout; earlier ones have the default: ranks may start late
+  int timed_from = 0;  // the first round with that timeout; earlier ones have the default, since ranks may start late
   int victim = -1;
   std::string fault;    // what happens to the victim
-  int before = 0;       // in front of this round; as many as there are rounds: after the last
+  int before = 0;       // in this round; the number of all rounds: after the last
   int delay_ms = 0;     // into the call
-  std::string session;  // "own": the program has one of PMIx open, as after MPI_Init
-  int seconds = 30;     // how long a rank sleeps, also one that has exec'd
+  std::string session;  // "own": the program has a PMIx session open, as after MPI_Init
+  int seconds = 30;     // how long a rank sleeps, also after exec
 };
 
 Options parse(int count, char** words) {
@@ -59,12 +59,12 @@ Options parse(int count, char** words) {
   return options;
 }
 
-// What each rank brings in a round: every byte depends on the rank, the round and its place.
+// The value of a rank in a round: every byte depends on the rank, the round and its place.
 unsigned char byte_at(int rank, int round, std::size_t at) {
   return static_cast<unsigned char>(rank * 7 + round * 13 + static_cast<int>(at) * 3);
 }
 
-using Files = std::map<int, std::string>;  // what each open descriptor leads to
+using Files = std::map<int, std::string>;  // the target of each open descriptor
 
 Files open_files() {
   Files open;
@@ -92,7 +92,7 @@ Files files_left_open(const Files& before) {
   return after;
 }
 
-// For the reader of a test that failed: which file was left open.
+// Names the files that stayed open, for the message of a failed test.
 std::string changes(const Files& before, const Files& after) {
   std::string text;
   for (const auto& [descriptor, target] : after) {
@@ -102,7 +102,7 @@ std::string changes(const Files& before, const Files& after) {
   return text;
 }
 
-// A rank whose call failed stays a while. Where a whole node has ended, whoever began later can no longer ask for its
+// A rank whose call failed stays a while: once a whole node has ended, ranks that began later can no longer query its
 // ranks one by one.
 constexpr unsigned kStaySeconds = 3;
 
@@ -112,7 +112,7 @@ double milliseconds_since(steady_clock::time_point start) {
 
 Options of_this_run;
 
-// Also from a signal handler: every call here may be made in one (signal-safety(7)).
+// Runs in a signal handler, too: every call here is allowed in one (signal-safety(7)).
 void suffer() {
   const std::string_view fault = of_this_run.fault;
   char seconds[] = {static_cast<char>('0' + of_this_run.seconds / 10),
@@ -158,7 +158,7 @@ bool open_own_session() {
   return reinterpret_cast<Init*>(found)(nullptr, nullptr, 0) == 0;
 }
 
-// Null, with the reason on standard error, if it cannot be opened.
+// Returns null, and prints the reason on standard error, if it cannot be opened.
 bootstrap_t* open_job(int timeout_ms) {
   bootstrap_options_t settings = BOOTSTRAP_OPTIONS_INIT;
   settings.timeout_ms = timeout_ms;

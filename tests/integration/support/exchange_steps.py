@@ -1,4 +1,4 @@
-"""Steps of the exchange tests: how they are started, what their ranks report, and what they must leave behind."""
+"""Steps of the exchange tests: starts them, reads the reports of their ranks, and finds files that they leave behind."""
 
 import re
 import time
@@ -19,22 +19,22 @@ SENTENCE = re.compile(r"^bootstrap: StepId=\d+\.\d+ rank (\d+): (.+)$", re.MULTI
 # Ways of program_ends.
 ENDS = ("return", "exit3", "_exit", "_exit4", "exec", "abort", "term", "quick_exit", "thread", "pthread_exit", "child", "daemon", "workers")
 
-# Arguments of exchange_probe, in a script of each of four ranks, with which they make different calls.
+# Arguments of exchange_probe, in a script that each of four ranks runs, so that they make different calls.
 DIFFERENT_CALLS = {
     "a size for each node": "--bytes $((64 + SLURM_PROCID / 2))",
     "a size of one rank": "--bytes $((64 + SLURM_PROCID / 3))",
     "a function of one rank": '--mode $( ((SLURM_PROCID == 3)) && echo barrier || echo exchange)',
 }
 
-# Ends the error of each call that passed its deadline. test_exchange_faults checks it; other tests read what stands before it.
+# The end of each error about a passed deadline. test_exchange_faults compares it; other tests read the text before it.
 HINT = "; slurm-bootstrap status shows where each rank is"
 
 
 def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=None, limit=300, keeps_hint=False):
-    """One step with an end: what has not ended after `limit` seconds is killed, with exit 124 or 137. Calls without a
-    deadline of their own give up well before, so that they can report why."""
+    """Runs one step; after `limit` seconds it is killed, with exit status 124 or 137. Calls without their own deadline give up
+    well before that, so that they can report the reason."""
     env = {"SLURM_BOOTSTRAP_TIMEOUT": str(limit // 2), **(env or {})}
-    # Of this step alone.
+    # For this step only.
     fresh = ["sh", "-c", 'rm -f "$NCCL_DOUBLE_LOG"; exec "$@"', "sh"] if "NCCL_DOUBLE_LOG" in env else []
     line = [*fresh, "srun", f"-N{nodes}", "--ntasks-per-node", str(per_node), *options, *command]
     began = time.monotonic()
@@ -44,18 +44,18 @@ def run_step(cluster, nodes, per_node, *command, options=("--mpi=pmix",), env=No
 
 
 def run_python(cluster, name, *words, options=("--mpi=pmix",)):
-    """Four ranks of a program in the folder of the exchange tests, with the Python package."""
+    """Runs a program from the folder of the exchange tests on four ranks, with the Python package."""
     line = ["/usr/bin/python3", f"{TESTS}/exchange/{name}", inside(LIBRARY), *words]
     return run_step(cluster, 2, 2, *line, options=options, env={"PYTHONPATH": f"{INSIDE}/libbootstrap/python"})
 
 
 def reports(cluster, label, kind):
-    """What the ranks of a step wrote into files of alice's home: those of a node that is cut off, too."""
+    """The texts that the ranks of a step wrote into alice's home, also ranks of a node that is cut off."""
     return "".join(path.read_text() for path in sorted(cluster.home.glob(f"{label}.*.{kind}"))).replace(HINT, "")
 
 
 def run_to_end(step, meanwhile=lambda: None):
-    """The exit status and the errors of a started step, to which something happens meanwhile."""
+    """The exit status and the errors of a started step; `meanwhile` runs before its end."""
     try:
         meanwhile()
         said = step.communicate(timeout=300)[1]
@@ -65,7 +65,7 @@ def run_to_end(step, meanwhile=lambda: None):
 
 
 def successes(step):
-    """The ranks that had a success in all rounds."""
+    """The ranks that succeeded in all rounds."""
     return {int(rank) for rank, *_ in DONE.findall(step.stdout)}
 
 
@@ -74,19 +74,19 @@ def failures(step):
 
 
 def sentences(step):
-    """What each rank said, as (rank, sentence)."""
+    """The messages of the ranks, as (rank, sentence)."""
     return [(int(rank), text) for rank, text in SENTENCE.findall(step.stderr)]
 
 
 def are_in_time(seconds, milliseconds, deadline):
-    """Whether calls ended by their deadline (milliseconds): late by less than two seconds, as bootstrap(3) promises, beside what
-    their step of so many seconds took for all else. That is the control: on a busy machine its start takes long, too."""
+    """True if calls ended by their deadline (milliseconds): late by less than two seconds, as bootstrap(3) promises, plus the time
+    that their step needed for everything else. The latter is the control: on a busy machine its start takes long, too."""
     longest = max(milliseconds, default=0)
     return longest - deadline <= 2000 + max(0, 1000 * seconds - longest)
 
 
 def assert_different_calls_fail_at_once(cluster, different, mpi):
-    """All of four ranks get the error at once: their deadline comes after the end of the step. And no byte of each other."""
+    """All four ranks get the error at once, since their deadline is after the end of the step, and no byte of another rank."""
     script = f"exec {program('exchange_probe')} --timeout 600000 {DIFFERENT_CALLS[different]}"
     step = run_step(cluster, 2, 2, "bash", "-c", script, options=(mpi,))
     assert step.returncode != 0 and not successes(step), step
@@ -95,7 +95,7 @@ def assert_different_calls_fail_at_once(cluster, different, mpi):
 
 
 def missing_ranks(text, surely=False):
-    """Those that a sentence calls missing, or only those that it calls so for sure; a node of which all are is one item."""
+    """The ranks that a sentence calls missing, or only those that it calls missing for sure; a whole node is one item."""
     if surely:
         _, _, listed = text.partition("missing: ")
         listed, _, _ = listed.partition("missing or state unknown: ")
@@ -106,8 +106,8 @@ def missing_ranks(text, surely=False):
 
 
 def are_told_of(told, missing):
-    """Whether all sentences (by rank) name the missing, none calls another rank missing for sure, and one names no other
-    at all: a query for missing ranks lasts a second, and some ranks may not get the answer of another one in it."""
+    """True if all sentences (by rank) name the missing ranks, none calls another rank missing for sure, and at least one names
+    no other rank: a query for missing ranks lasts a second, in which some ranks may not get the answer of another."""
     named = missing_ranks(f"missing: {missing}")
     return (
         bool(named)
@@ -117,8 +117,8 @@ def are_told_of(told, missing):
 
 
 def leftovers(cluster):
-    """The files that a step could leave: those of every host's /tmp and /dev/shm, and of the spool folders. Without the sockets of
-    extern steps: a step manager of Slurm 24.11 may not unlink its own, also where nothing of ours is there."""
+    """The files that a step could leave: in every host's /tmp and /dev/shm, and in the spool folders. Without the sockets of
+    extern steps: a step manager of Slurm 24.11 may not unlink its own, also without us."""
     spools = (cluster.state / "spool").glob("node*")
     slurms = ("cred_state", ".4294967292")
     found = {str(path) for spool in spools for path in everything_below(spool) if not any(name in path.name for name in slurms)}

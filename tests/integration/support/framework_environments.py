@@ -17,7 +17,7 @@ LOCKED_FOR = (3, 11)  # Debian 12's Python: the versions in the lock files have 
 
 @cache
 def programs_of(name):
-    """Makes the environment when it is first asked for; returns the folder of its programs, None where it cannot be made."""
+    """Makes the environment at its first use; returns the folder of its programs, or None if it cannot be made."""
     if sys.version_info[:2] != LOCKED_FOR:
         return None
     done = subprocess.run([MAKE, "install", name], stderr=subprocess.PIPE, text=True)

@@ -1,10 +1,10 @@
-"""The steps with GPUs that the tests start: a list of named awkward ones, and as many generated from a seed as are asked for.
+"""The steps with GPUs that the tests start: a list of named difficult ones, and any number generated from a seed.
 
 A case is a shell script for the login host, for one of two clusters:
   uneven  node001 ... node004 with 1, 2, 4 and 8 GPUs; a step can open those that Slurm gave it
-  open    node001 ... node003 with 4, 4 and 2 GPUs; a step can open all, and Slurm's lists name those that are its own
+  open    node001 ... node003 with 4, 4 and 2 GPUs; a step can open all, and Slurm's lists name the step's own
 The script finds there:
-  $PROBE     what every task runs: probe.py with its folder
+  $PROBE     the command of every task: probe.py with its folder
   $TOGETHER  the same for two steps that must run at the same time: it ends when both have begun, or fails
   hostfile, submit   as for the layouts
 A step with `--bootstrap=off` beside the others shows what Slurm does alone.
@@ -48,25 +48,25 @@ export PROBE TOGETHER OUT
 class Case:
     name: str
     script: str
-    steps: tuple[int, ...]  # tasks of each step with the plugin that the script starts
+    steps: tuple[int, ...]  # the tasks of each step with the plugin, in the script's order
     wanted: Wanted = Wanted()
-    warnings: int | None = 0  # sentences of ours; None: with or without
+    warnings: int | None = 0  # our sentences; None: any number
     slow: bool = False  # takes seconds or waits for many GPUs: started first
 
 
 def both(*lines: str) -> str:
-    """Commands in the background; fails when one of them does. (`wait -n` forgets one of two that end together.)"""
+    """Runs commands in the background; fails if one of them fails. (`wait -n` forgets one of two that end together.)"""
     return " ".join(f"{line} $TOGETHER & ids+=\" $!\";" for line in lines) + " for id in $ids; do wait $id || exit; done"
 
 
 def step(name: str, options: str, tasks: int, mode: str = "index", **wanted) -> Case:
-    """A step that is a whole job."""
+    """A step that is its own job."""
     script = f"srun --quiet {options} {'' if mode == 'index' else f'--bootstrap-gpu={mode}'} $PROBE"
     return Case(f"{name}, {mode}", script, (tasks,), Wanted(mode, **wanted))
 
 
 def beside_slurm(name: str, job: str, options: str, tasks: int, warnings: int | None = 0, **wanted) -> Case:
-    """A step, and before it the same without the plugin: two steps of a job, or two jobs with all options of their own."""
+    """A step, and before it the same without the plugin: two steps of a job, or two jobs that each have all options."""
     mode = wanted.get("mode", "index")
     ours = "" if mode == "index" else f"--bootstrap-gpu={mode}"
     line = f"srun --quiet --bootstrap=off {options} $PROBE && srun --quiet {options} {ours} $PROBE"
@@ -74,14 +74,14 @@ def beside_slurm(name: str, job: str, options: str, tasks: int, warnings: int | 
 
 
 def at_once(name: str, job: str, steps: list[str], sizes: tuple[int, ...], **wanted) -> Case:
-    """Steps of one job at the same time, each with other GPUs of it."""
+    """Steps of one job at the same time, each with other GPUs of the job."""
     line = both(*(f"srun --exact --mem=0 {options}" for options in steps))
     script = f"TOGETHER=\"$PROBE {len(steps)}\"; salloc -Q {job} bash -c '{line}'"
     return Case(name, script, sizes, Wanted(apart=True, **wanted), slow=True)
 
 
 def basic_cases(mode: str) -> list[Case]:
-    """What everybody writes, in every mode, on one node with 4 GPUs at least."""
+    """Common steps, in every mode, on one node with at least 4 GPUs."""
     return [
         step("a task for each GPU", "-N1 -n4 --gres=gpu:4", 4, mode),
         step("one task, all GPUs", "-N1 -n1 --gres=gpu:4", 1, mode),
@@ -113,7 +113,7 @@ def request_cases() -> list[Case]:
 
 
 def order_cases() -> list[Case]:
-    """Orders of ranks, and what changes the environment."""
+    """Orders of ranks, and options that change the environment."""
     two = "-N2 --ntasks-per-node=2 --gres=gpu:2"
     files = "hostfile node003 node002 node003 node002; srun --quiet -n4 -m arbitrary"
     return [
@@ -133,8 +133,8 @@ def order_cases() -> list[Case]:
 
 
 def bound_cases() -> list[Case]:
-    """Slurm's own binding, where the user asks for it."""
-    # Maps and masks count the node's GPUs, not the job's: so these jobs have all of them.
+    """Slurm's own binding, at the user's request."""
+    # Maps and masks count the node's GPUs, not the job's, so these jobs have all of them.
     four = "-w {with 4} --gres=gpu:4"
     two = "-w {with 2} --gres=gpu:2"
 
@@ -171,7 +171,7 @@ def job_cases() -> list[Case]:
     """Jobs with several steps, steps beside others, batch jobs, steps inside tasks."""
     pair = ["-n2 --gres=gpu:2"] * 2
     two_jobs = both(*["srun --quiet -N1 -n2 -w {largest} {asked}"] * 2)
-    # The inner srun of Slurm 24.11 would otherwise have the four CPUs of the outer one for each of its tasks.
+    # Else the inner srun of Slurm 24.11 gives each of its tasks the four CPUs of the outer step.
     nested = "srun --quiet -N1 -n1 -c4 --gres=gpu:4 bash -c '$PROBE; srun --overlap -c1 -n{} {} $PROBE'"
     cases = [
         *(at_once(f"two steps at once, {mode}", "-N1 -n4 --gres=gpu:4", [f"{line} --bootstrap-gpu={mode}" for line in pair],
@@ -197,7 +197,7 @@ def job_cases() -> list[Case]:
 
 
 def uneven_cases() -> list[Case]:
-    """Nodes that are not alike, and what Slurm itself refuses on the other cluster."""
+    """Different nodes, and steps that Slurm itself refuses on the other cluster."""
     return [
         step("GPUs per socket", "-N1 -n2 --gpus-per-socket=2 --sockets-per-node=1", 2),
         Case("arbitrary, a GPU per task", "hostfile node003 node002 node003 node002; "
@@ -218,7 +218,7 @@ def uneven_cases() -> list[Case]:
 
 
 def refused_cases() -> list[Case]:
-    """More tasks than GPUs on a node: a sentence of each node that has."""
+    """More tasks than GPUs on a node: one sentence from each such node."""
     return [
         Case("three on two", "srun --quiet -N1 -n3 --gres=gpu:2 --bootstrap=on $PROBE", (3,), warnings=1),
         Case("three on two, first", "srun --quiet -N1 -n3 --gres=gpu:2 --bootstrap-gpu=first $PROBE", (3,), warnings=1),
@@ -230,7 +230,7 @@ def refused_cases() -> list[Case]:
 
 
 def placed(case: Case, cluster: dict[str, int]) -> Case:
-    """The case with this cluster's names of nodes: the one with most GPUs, those with so many."""
+    """The case with this cluster's node names: the node with most GPUs, and the nodes with a number of GPUs."""
     names = {"{largest}": max(cluster, key=lambda name: cluster[name])}
     names |= {f"{{with {count}}}": name for name, count in cluster.items()}
     script = case.script
@@ -248,7 +248,7 @@ def fixed(cluster: dict[str, int]) -> list[Case]:
 
 
 def generated(cluster: dict[str, int], count: int, seed: int) -> list[Case]:
-    """`count` steps that fit on the cluster's nodes; the same for the same seed."""
+    """`count` steps that fit on the cluster's nodes; the same steps for the same seed."""
     source = random.Random(seed)
     cases = []
     for number in range(count):

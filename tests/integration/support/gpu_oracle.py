@@ -1,9 +1,9 @@
-"""Which GPU each task really gets, worked out as the CUDA runtime would from what the task can open, against what Slurm gave.
+"""The GPU that each task really gets, computed like the CUDA runtime from the devices that it can open, against Slurm's GPUs.
 
-Nothing of the product is used. A report is what one probe.py wrote down: its environment, and under '@host', '@open',
-'@hidden' and '@cpus' where it ran, which /dev/nvidiaN it can open or not, and where it may run. What Slurm gave comes
-from `scontrol -d show job`, which counts a node's GPUs as the device nodes do, and from what a step can open where
-device cgroups constrain it.
+It uses no code under test. A report is written by one probe.py: its environment, and under '@host', '@open', '@hidden'
+and '@cpus' its host, the /dev/nvidiaN that it can open or not, and its CPUs. Slurm's GPUs come from `scontrol -d show
+job`, which counts a node's GPUs like the device nodes, and from the devices that a step can open if device cgroups
+constrain it.
 """
 
 import re
@@ -18,7 +18,7 @@ Given = dict[str, set[int]]  # host -> device numbers
 
 @dataclass(frozen=True)
 class Wanted:
-    """The expectations of a case about its steps."""
+    """A case's expectations about its steps."""
 
     mode: str = "index"  # of --bootstrap-gpu
     share: bool = False  # more tasks than GPUs are allowed
@@ -36,9 +36,9 @@ def numbers(text: str) -> list[int]:
 def cuda_devices(report: Report, names: dict[str, int] | None = None) -> list[int]:
     """The device number behind each CUDA ordinal of the task, with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 
-    CUDA counts the devices that it can open; a list of numbers refers to that count, a list of names to `names`. It ends at
-    the first entry that is none; an entry named twice makes all of it invalid; of several MIG instances a process gets the
-    first.
+    CUDA counts the devices that it can open; a list of numbers refers to this count, a list of names to `names`. The list
+    ends at the first invalid entry; a repeated entry makes the whole list invalid; of several MIG instances a process gets
+    the first.
     """
     opened = sorted(numbers(report["@open"]))
     if "CUDA_VISIBLE_DEVICES" not in report:
@@ -58,7 +58,7 @@ def cuda_devices(report: Report, names: dict[str, int] | None = None) -> list[in
 
 
 def given_to_jobs(folder: Path) -> dict[str, Given]:
-    """What Slurm gave to each job, from what `scontrol -d show job` said inside it."""
+    """Slurm's GPUs of each job, from `scontrol -d show job` inside it."""
     jobs: dict[str, Given] = {}
     for path in folder.glob("*.job"):
         given: Given = defaultdict(set)
@@ -72,7 +72,7 @@ def given_to_jobs(folder: Path) -> dict[str, Given]:
 
 @dataclass
 class Task:
-    """One task as its training program would find it."""
+    """One task as its training program sees it."""
 
     report: Report
     visible: list[int]  # device of each ordinal
@@ -90,7 +90,7 @@ class Task:
         return self.visible[ordinal] if 0 <= ordinal < len(self.visible) else None
 
     def set_device(self, variable: str) -> int | None:
-        """What cudaSetDevice(variable) reaches, None for an invalid ordinal."""
+        """The device of cudaSetDevice(variable); None for an invalid ordinal."""
         value = self.report.get(variable, "")
         return self.device(int(value)) if value.isdecimal() else None
 
@@ -106,7 +106,7 @@ def task_of(report: Report, names: dict[str, int] | None) -> Task:
 
 
 def check_ranks(tasks: list[Task], key, wanted: Wanted, given: Given):
-    """RANK and the like; LOCAL_RANK is an ordinal for programs, so 0 of 1 where each task has a list of its own."""
+    """RANK and related variables. Programs use LOCAL_RANK as an ordinal, so it is 0 of 1 if each task has its own list."""
     for task, right in zip(tasks, expected(key, [task.report for task in tasks])):
         names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]
         if given[task.report["@host"]]:
@@ -121,7 +121,7 @@ def check_ranks(tasks: list[Task], key, wanted: Wanted, given: Given):
 
 
 def check_own(task: Task, given: set[int], shared: bool):
-    """What every mode promises of one task's own GPU and group."""
+    """The promises of every mode about one task's own GPU and group."""
     own = task.set_device("BOOTSTRAP_GPU")
     if own is None:
         yield f"{task.name}: BOOTSTRAP_GPU={task.report.get('BOOTSTRAP_GPU')!r} of {task.visible} is no device"
@@ -138,7 +138,7 @@ def check_own(task: Task, given: set[int], shared: bool):
 
 
 def check_together(tasks: list[Task], count: int):
-    """The tasks of one node beside each other: GPUs of their own, groups of one size; balanced where they share."""
+    """The tasks of one node together: each has its own GPUs and groups of one size; shared GPUs are balanced."""
     owns = Counter(task.set_device("BOOTSTRAP_GPU") for task in tasks)
     host = tasks[0].report["@host"]
     if len(tasks) > count:
@@ -155,7 +155,7 @@ def check_together(tasks: list[Task], count: int):
 
 
 def check_list(task: Task, place: int, peers: int, given: set[int], count: int, mode: str):
-    """What the list of one task holds in this mode, and where in it its own GPUs are."""
+    """The list of one task in this mode, and the place of its own GPUs in it."""
     group = len(task.ordinals)
     if mode == "index":
         right = [place % count] if peers > count else [place + turn * peers for turn in range(group)]
@@ -187,7 +187,7 @@ def check_node(tasks: list[Task], given: set[int], wanted: Wanted):
 
 
 def check_bound(tasks: list[Task], twins: list[Task], wanted: Wanted):
-    """The user has Slurm bind: a task sees exactly what Slurm leaves it, and its own GPU comes first."""
+    """Slurm binds at the user's request: a task sees exactly Slurm's GPUs, and its own GPU is first."""
     for task, twin in zip(tasks, twins):
         yield from check_own(task, set(twin.visible), False)
         if sorted(task.visible) != sorted(twin.visible):
@@ -200,7 +200,7 @@ def check_bound(tasks: list[Task], twins: list[Task], wanted: Wanted):
 
 
 def check_untouched(tasks: list[Task], twins: list[Task]):
-    """Without GPUs or with --bootstrap-gpu=off: the list is Slurm's, and no GPU is anybody's own."""
+    """Without GPUs or with --bootstrap-gpu=off: the list is Slurm's, and no task has its own GPU."""
     for task, twin in zip(tasks, twins):
         ours = [name for name in task.report if name.startswith("BOOTSTRAP_GPU")]
         if ours:
@@ -211,7 +211,7 @@ def check_untouched(tasks: list[Task], twins: list[Task]):
 
 
 def step_differences(key, reports: list[Report], twins: list[Report], given: Given, wanted: Wanted, names=None):
-    """What is wrong with one step. `twins`: the same step without the plugin, where it was started, too."""
+    """What is wrong with one step. `twins`: the same step without the plugin, if it ran, too."""
     tasks = [task_of(report, names) for report in reports]
     plain = [task_of(report, names) for report in twins]
     yield from check_ranks(tasks, key, wanted, given)
@@ -228,7 +228,7 @@ def step_differences(key, reports: list[Report], twins: list[Report], given: Giv
 
 
 def given_to_step(reports: list[Report], job: Given, wanted: Wanted) -> tuple[Given, list[str]]:
-    """The GPUs of a step on each node: those that it can open, or all of its job's where nothing shows which."""
+    """The GPUs of a step on each node: those that it can open, or all of its job if these are not known."""
     given: Given = defaultdict(set)
     for report in reports:
         given[report["@host"]] |= set(numbers(report["@open"])) if wanted.constrained else job.get(report["@host"], set())
@@ -242,9 +242,9 @@ def given_to_step(reports: list[Report], job: Given, wanted: Wanted) -> tuple[Gi
 
 
 def differences(reports: list[Report], jobs: dict[str, Given], sizes: tuple[int, ...], wanted: Wanted, names=None):
-    """What is wrong with the reports of one case, as readable lines; [] when all is well.
+    """What is wrong with the reports of one case, as readable lines; [] if nothing is.
 
-    Steps without a rank ran without the plugin: they show what Slurm does alone.
+    Steps without a rank ran without the plugin, and show what Slurm does alone.
     """
     steps = by_step(reports)
     ours = {key: tasks for key, tasks in steps.items() if any("SLURM_BOOTSTRAP_STEP" in task for task in tasks)}

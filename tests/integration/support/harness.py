@@ -1,4 +1,4 @@
-"""A cluster as the integration tests see it, and what it would leave behind."""
+"""A cluster for the integration tests, and its traces on the machine."""
 
 import importlib.metadata
 import os
@@ -21,7 +21,7 @@ from local_cluster import INSIDE, REPOSITORY, SCRIPT, STATE_ROOT, ClusterError, 
 TESTS = f"{INSIDE}/tests/integration"  # this folder, as every host of a cluster sees it
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc")
 
-# PyTorch asks for libuv since 2.4, unless the environment forbids it. Debian builds it without.
+# PyTorch uses libuv since 2.4, unless the environment forbids it. Debian builds it without libuv.
 TORCH = next((found.version for found in importlib.metadata.distributions(name="torch")), "0.0")
 ASKS_FOR_LIBUV = tuple(map(int, TORCH.split(".")[:2])) >= (2, 4)
 
@@ -31,23 +31,23 @@ PLUGINS = [folder for pattern in ("*/slurm-wlm", "slurm") for folder in (slurm_p
 HAS_PMIX = not PLUGINS or any(next(folder.glob("mpi_pmix*.so"), None) for folder in PLUGINS)
 needs_pmix = pytest.mark.skipif(not HAS_PMIX, reason="this Slurm was built without PMIx")
 
-# Open MPI 6.0.0rc2 of the coming Debian fails in its first collective, or does not end, by itself.
+# Open MPI 6.0.0rc2 of the next Debian fails or hangs in its first collective, also without us.
 OPEN_MPI = next(iter(subprocess.run(["sh", "-c", "mpirun --version 2>&1 | head -n 1"], capture_output=True, text=True).stdout.split()[-1:]),
                 "")
 needs_mpirun = pytest.mark.skipif(OPEN_MPI.startswith("6.0.0rc"), reason=f"Open MPI {OPEN_MPI} does not start by itself")
 
-# With which `scripts/cluster up --constrain-devices` works here, its default first.
+# The versions with which `scripts/cluster up --constrain-devices` works here, its default first.
 USABLE = "slurm_prefix=$1; source scripts/local_cluster/cgroup.sh; for v in v2 v1; do [[ -n $(obstacle_to $v) ]] || echo $v; done"
 CGROUP_VERSIONS = subprocess.run(["bash", "-c", USABLE, "sh", str(slurm_prefix())], cwd=REPOSITORY, capture_output=True,
                                  text=True).stdout.split()
 needs_device_cgroups = pytest.mark.skipif(not CGROUP_VERSIONS, reason="this machine has no device cgroups")
 
 
-# Before slurmstepd's lines on standard error: its name, which has the node's where Slurm was built with
-# --enable-multiple-slurmd, and from Slurm 25.05 on the time alone.
+# The begin of slurmstepd's lines on standard error: its name, with the node's name if Slurm was built with
+# --enable-multiple-slurmd, and from Slurm 25.05 on only the time.
 OF_SLURMSTEPD = r"(?:slurmstepd(?:-(?P<node>\w+))?:|\[[\d.:T-]+\])"
 
-# What differs between releases of Slurm for the tests: the first one of which it is true.
+# Differences between releases of Slurm, with the first release that has each.
 SINCE = {
     # Of 512 ranks of bare PMIx 5.0.7 (Debian 13) on two cores ten died of SIGPIPE, and the others did not end in 110 s.
     "512 ranks of bare PMIx do not end": (24, 5),
@@ -57,18 +57,18 @@ SINCE = {
     "an extern step may have no process": (26, 5),
     "srun has --async": (26, 5),
     "slurmctld limits requests": (23, 2),
-    # Since then srun has handlers, and nothing shows that it was sent one: what it passes on is taken for a failure.
+    # Since then srun has handlers, and does not show that it got a signal: tasks that it then signals seem to fail by themselves.
     "srun waits for signals in no thread": (26, 5),
 }
 
 
 def slurm_release():
-    """Of the Slurm that clusters run, as (26, 5)."""
+    """The release of the Slurm that clusters run, as (26, 5)."""
     return tuple(int(number) for number in slurm_version().split(".")[:2])
 
 
 def since(what):
-    """Whether it is true of the Slurm that clusters run."""
+    """True if the Slurm that clusters run has this difference."""
     return slurm_release() >= SINCE[what]
 
 
@@ -82,16 +82,16 @@ def driver_gpus():
     return re.findall(r"UUID: (GPU-[0-9a-f-]+)", done.stdout)
 
 
-# Slurm's own: the nodes of the step before are not free yet, as on a busy machine.
+# Slurm's own messages: the nodes of the step before are not free yet, as on a busy machine.
 WAITED = re.compile(r"^srun: job \d+ (queued and waiting for|has been allocated) resources\n", re.MULTILINE)
 
 
 class Cluster(LocalCluster):
-    """A cluster of a test: what it would leave behind can be asked for."""
+    """A cluster of a test, which can list its traces on the machine."""
 
-    # Most tests are about what a step gets that asks. Tests of steps that do not ask switch this off.
+    # Most tests are about steps that ask. Tests of other steps switch this off.
     asks = True
-    settings = ()  # of all clusters
+    settings = ()  # options of all clusters
     has_step_managers = False
 
     def up(self, *options):
@@ -101,7 +101,7 @@ class Cluster(LocalCluster):
         return self
 
     def close(self):
-        """Takes it down; returns what went wrong, since that leaves something on the machine, or ''."""
+        """Takes it down; returns '', or the error, after which something stays on the machine."""
         try:
             self.down()
         except ClusterError as error:
@@ -124,25 +124,25 @@ class Cluster(LocalCluster):
         return done
 
     def wait_for_completing_jobs(self):
-        """A job with a step manager ends later than its srun, and Slurm would give the next one another node than the first."""
+        """A job with a step manager ends later than its srun; else Slurm would give the next job another node than the first."""
         deadline = time.monotonic() + 10  # a node may have failed
         while super().run(["squeue", "-h", "-t", "CG"], user="root").stdout and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def succeed(self, *arguments, **options):
-        """As run(), for what the test needs."""
+        """Like run(), but it must succeed."""
         done = self.run(*arguments, **options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 
     def allocate(self, *options):
-        """The id of a job that holds resources for steps from elsewhere, until scancel."""
+        """The id of a job that has resources for steps from elsewhere, until scancel."""
         done = self.succeed(["salloc", "--no-shell", *options])
         return re.search(r"Granted job allocation (\d+)", done.stderr).group(1)
 
     @property
     def home(self):
-        """alice's, which all hosts share."""
+        """alice's home, which all hosts share."""
         return self.state / "home" / "alice"
 
     @property
@@ -151,7 +151,7 @@ class Cluster(LocalCluster):
 
     @contextmanager
     def other_plugstack(self, text=""):
-        """For the time of the block."""
+        """Sets plugstack.conf to this text for the time of the block."""
         own = self.plugstack
         self.write_plugstack(text)
         try:
@@ -160,12 +160,12 @@ class Cluster(LocalCluster):
             self.write_plugstack(own)
 
     def configure(self, arguments="", how="optional"):
-        """Our plugin is alone in plugstack.conf, with these arguments."""
+        """Puts only our plugin into plugstack.conf, with these arguments."""
         self.write_plugstack(f"{how} {self.plugin} {arguments}\n")
 
     @contextmanager
     def mounted(self, source, target, node="head"):
-        """On one host another file is in the place of this one for the time of the block."""
+        """Mounts another file over this one on one host, for the time of the block."""
         self.succeed(["mount", "--bind", source, target], user="root", node=node)
         try:
             yield
@@ -174,7 +174,7 @@ class Cluster(LocalCluster):
 
     @contextmanager
     def without_plugin(self, node="head"):
-        """One host has no plugin for the time of the block: hosts may be configured apart."""
+        """One host has no plugin for the time of the block, since each host may have its own configuration."""
         files = f"{self.state}/etc/plugstack.conf /etc/slurm/plugstack.conf"
         self.run(["sh", "-c", f"for file in {files}; do mount --bind /dev/null $file; done"], user="root", node=node)
         try:
@@ -186,7 +186,7 @@ class Cluster(LocalCluster):
         return (self.state / "log" / f"{name}.log").read_text(errors="replace")
 
     def namespaces(self):
-        """Every namespace of the hosts that is not the machine's, as (kind, inode)."""
+        """Every namespace of the hosts, except the machine's, as (kind, inode)."""
         found = set()
         for path in (self.state / "pids").iterdir():
             if path.name != "init.new":
@@ -194,7 +194,7 @@ class Cluster(LocalCluster):
         return found - process_namespaces("self")
 
     def processes(self):
-        """The ids, outside the cluster, of all processes on its hosts, by their network or mount namespaces."""
+        """The ids of all processes on its hosts, as seen outside, found by their network or mount namespaces."""
         wanted = self.namespaces()
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -205,7 +205,7 @@ class Cluster(LocalCluster):
                 yield pid
 
     def traces(self, namespaces=()):
-        """What of this cluster is on the machine now, as readable lines; [] when there is nothing."""
+        """The traces of this cluster on the machine now, as readable lines; [] if there are none."""
         found = [f"file {path}" for path in ([self.state] if self.state.exists() else [])]
         for folder, _, _ in os.walk("/sys/fs/cgroup"):
             if f"slurm-bootstrap-{self.name}" in folder:
@@ -230,24 +230,24 @@ def module_cluster(label, *options, asks=True):
 
 
 def run_here(line, **options):
-    """A command on this machine."""
+    """Runs a command on this machine."""
     return subprocess.run(line, capture_output=True, text=True, **options)
 
 
 def succeed_here(line, **options):
-    """As run_here(), for what the test needs."""
+    """Like run_here(), but it must succeed."""
     done = run_here(line, **options)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done
 
 
 def our_lines(done):
-    """What we said on standard error, in lines that have our name."""
+    """The lines with our name on standard error."""
     return [line for line in done.stderr.splitlines() if "bootstrap:" in line]
 
 
 def load_script(name):
-    """A script of ours as a module."""
+    """Loads a script of ours as a module."""
     loader = SourceFileLoader(name, str(REPOSITORY / "scripts" / name))
     module = module_from_spec(spec_from_loader(name, loader))
     loader.exec_module(module)
@@ -269,14 +269,14 @@ def command_line(pid):
 
 
 def everything_below(folder):
-    """All files and folders; os.walk goes on where one has vanished meanwhile, and Path.glob raises an error."""
+    """All files and folders. os.walk continues if one vanishes meanwhile; Path.glob would raise an error."""
     for place, folders, files in os.walk(folder):
         for name in folders + files:
             yield Path(place, name)
 
 
 def wait_for(condition, seconds=300, what="waited too long"):
-    """Asks again until it is so; `what` is the message of a failure. The bound is for what never happens."""
+    """Waits until the condition is true; `what` is the message of a failure. The bound is for conditions that never come true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what
@@ -284,7 +284,7 @@ def wait_for(condition, seconds=300, what="waited too long"):
 
 
 def machine_traces():
-    """What a cluster could change outside its own folder: network devices, mounts, named namespaces, stray files."""
+    """Everything that a cluster could change outside its folder: network devices, mounts, named namespaces, stray files."""
     found = {f"interface {name}" for name in os.listdir("/sys/class/net")}
     found |= {f"mount {line.split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     found |= {f"netns {path}" for path in Path("/run/netns").glob("*")}

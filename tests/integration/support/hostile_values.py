@@ -1,4 +1,4 @@
-"""Values that a user may give to a variable: long lists, long numbers, ranges that multiply, text for a log."""
+"""Hostile values of variables: long lists, long numbers, ranges that multiply, text for a log."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -9,7 +9,7 @@ from local_cluster import REPOSITORY
 
 LONGEST = 120 * 1024
 
-# A piece that is repeated up to the wanted size.
+# A pattern that is repeated up to a size.
 PATTERNS = {
     "ones": "1",
     "letters": "x",
@@ -40,7 +40,7 @@ NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PATH|RANK|USER")
 
 @functools.cache
 def variables_in_code():
-    """Each variable that what runs in srun and slurmstepd may read, by the literals in its sources."""
+    """Each variable that code in srun and slurmstepd may read, from the literals in its sources."""
     names = set()
     for folder in ("libbootstrap/core", "libbootstrap/probe", "spank_plugin"):
         for file in sorted((REPOSITORY / folder).rglob("*.*")):

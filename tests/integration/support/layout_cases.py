@@ -1,8 +1,8 @@
-"""The layouts that the tests start: a list of named awkward ones, and as many generated from a seed as are asked for.
+"""The layouts that the tests start: a list of named difficult ones, and any number generated from a seed.
 
 A case is a shell script for the login host. It finds there:
-  $PROBE     the probe with its folder: what every task runs ($probe and $OUT are its two parts)
-  $WIDE      a job on all four nodes, 16 CPUs and 4 of 8 GPUs each;  IN is `srun` as a step of it beside others
+  $PROBE     the command of every task: the probe with its folder ($probe and $OUT are its two parts)
+  $WIDE      a job on all four nodes, 16 CPUs and 4 of 8 GPUs each;  IN is `srun` for a step in it beside others
   $ODD       a job on all four nodes with 11 CPUs on the first and one on each of the others
   submit     sbatch with a script from standard input, waits for its end
 """
@@ -29,8 +29,8 @@ class Case:
     name: str
     script: str
     steps: tuple[int, ...]  # tasks of each step that the script starts
-    hosts: tuple[str, ...] = ()  # of the ranks in order, where the case has them
-    naive_fails: bool = False  # the rules of launch scripts are wrong here
+    hosts: tuple[str, ...] = ()  # of the ranks in order, if the case names them
+    naive_fails: bool = False  # the rules of launch scripts give wrong values
     slow: bool = False  # takes seconds: started first
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ def arbitrary(name: str, hosts: list[str], options: str = "", **more) -> Case:
     return Case(name, script, (len(hosts),), tuple(hosts), naive_fails=wrong, **more)
 
 
-# What the other components of a step have from srun, where --export names what they get.
+# srun's variables for the other components of a step with a list in --export.
 HEARD = "SLURM_BOOTSTRAP_DECISION,SLURM_BOOTSTRAP_LAYOUT"
 
 
@@ -94,7 +94,7 @@ def plain_cases() -> list[Case]:
 
 
 def crowded_cases() -> list[Case]:
-    """More tasks than CPUs, on nodes of which one has many more than the others. MPI's ranks would take minutes there."""
+    """More tasks than CPUs, on nodes of which one has many more CPUs than the others. Ranks of MPI would take minutes there."""
     return [Case(f"odd job, overcommitted, {order}", f"srun --jobid=$ODD --overlap -O -n16 {order} $PROBE", (16,))
             for order in ("-m block", "-m block:fcyclic,pack", "-m cyclic:block", "-m plane=2")]
 
@@ -105,7 +105,7 @@ def arbitrary_cases() -> list[Case]:
         arbitrary("backwards", named(4, 3, 2, 1)),
         arbitrary("interleaved", named(2, 1, 2, 1, 3, 2)),
         arbitrary("repeated", named(4, 4, 4, 1, 1, 4)),
-        arbitrary("all on one that is not the first", named(3, 3, 3)),
+        arbitrary("all on a node that is not the first", named(3, 3, 3)),
         arbitrary("uneven", named(2, 3, 3, 3, 3, 1, 3, 3)),
         arbitrary("as cyclic", named(1, 2, 3, 1, 2, 3)),
         arbitrary("arbitrary and export none", named(4, 2, 4), "--export=NONE"),
@@ -163,7 +163,7 @@ def het_cases() -> list[Case]:
 
 
 def unheard_cases() -> list[Case]:
-    """Steps of several components that srun's decision cannot reach all of: one sentence, and none of them is set up."""
+    """Steps with a component that srun's decision cannot reach: one sentence, and no component is set up."""
     return [
         Case(f"components and {export}", f"srun --jobid=$WIDE --overlap {export} -n2 -wnode003 $PROBE : "
              f"--overlap {export} -N2 -n3 -wnode[001-002] $PROBE", ())
@@ -173,7 +173,7 @@ def unheard_cases() -> list[Case]:
 
 
 def job_cases() -> list[Case]:
-    """Around the step: batch jobs, arrays, requeue, interactive jobs, steps at once, steps inside tasks."""
+    """Batch jobs, arrays, requeued jobs, interactive jobs, simultaneous steps, steps inside tasks."""
     nested = "$IN -N4 -n4 bash -c '$PROBE; [ $RANK != 3 ] || {} srun --overlap -N3 -n5 -m cyclic $PROBE'"
     return [
         Case("salloc", "salloc -Q -N3 -n7 srun $PROBE", (7,)),
@@ -204,7 +204,7 @@ def job_cases() -> list[Case]:
 
 
 def generated(count: int, seed: int) -> list[Case]:
-    """`count` layouts with one step each; the same for the same seed."""
+    """`count` layouts with one step each; the same layouts for the same seed."""
     source = random.Random(seed)
     exports = ["", "", "", "--export=ALL", "--export=NONE", "--export=NIL", "--export=HOME,WORD=2"]
     cases = []
@@ -226,7 +226,7 @@ def generated(count: int, seed: int) -> list[Case]:
             step = f"$IN --gres=gpu:{source.randint(1, 4)} {step}"
         elif form.startswith("$IN"):
             step = form.format(step)
-        else:  # --relative counts the nodes of a job that is there already; planes must reach every node
+        else:  # --relative counts nodes of an existing job; planes must reach every node
             plain = f"-N{nodes} -n{tasks} {'-m plane=1' if 'plane' in order else order}"
             step = f"srun {plain} {export} $PROBE" if form.startswith("srun") else f"salloc -Q {plain} srun {export} $PROBE"
         cases.append(Case(name, step, (tasks,)))

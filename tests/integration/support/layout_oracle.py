@@ -1,7 +1,7 @@
-"""The values that each task must have, computed from nothing but where each really ran; no rule of the product is used.
+"""The values that each task must have, computed only from where each task really ran, without code under test.
 
-A report is what one probe.py wrote down: its environment, and under '@host' and '@verdict' where it ran and what
-was the result of meeting the other ranks.
+A report is written by one probe.py: its environment, and under '@host' and '@verdict' its host and the result of its
+meeting with the other ranks.
 """
 
 from collections import Counter, defaultdict
@@ -58,7 +58,7 @@ def expected(key: StepKey, tasks: list[Report]) -> list[Report]:
 
 
 def of_frameworks(tasks: list[Report], hosts: list[str], rank: int) -> Report:
-    """What JAX and torchrun read, from the same facts; None: must not be there."""
+    """The variables of JAX and torchrun, from the same facts; None: must not be set."""
     coordinator = f"{tasks[0]['@host']}:{tasks[0].get('JAX_COORDINATOR_PORT')}"
     of_torchrun = {"PET_NNODES": len(tasks), "PET_NODE_RANK": rank, "PET_MASTER_ADDR": tasks[0]["@host"],
                    "PET_MASTER_PORT": tasks[0].get("MASTER_PORT")}
@@ -68,9 +68,9 @@ def of_frameworks(tasks: list[Report], hosts: list[str], rank: int) -> Report:
 
 
 def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple[str, ...] = ()) -> list[str]:
-    """What is wrong with the reports of one case, as readable lines; [] when all is well.
+    """What is wrong with the reports of one case, as readable lines; [] if nothing is.
 
-    `step_sizes`: tasks of each step that the case must have started. `hosts`: where the ranks of its one step belong.
+    `step_sizes`: the tasks of each step that the case must start. `hosts`: the hosts of the ranks, if it has one step.
     """
     steps = by_step(reports)
     found = []
@@ -95,7 +95,7 @@ def differences(reports: list[Report], step_sizes: tuple[int, ...], hosts: tuple
 
 
 def expand(hosts: str) -> list[str]:
-    """The names of a host list with one bracket at most, as these clusters have them."""
+    """The names of a host list with at most one bracket, which is enough for these clusters."""
     head, _, inside = hosts.partition("[")
     if not inside:
         return hosts.split(",")
@@ -107,7 +107,7 @@ def expand(hosts: str) -> list[str]:
 
 
 def as_launch_scripts_do(report: Report) -> Report:
-    """The same task under the rules that launch scripts use: the control that shows that the oracle can fail."""
+    """The same task by the rules of launch scripts: the control, which shows that the oracle can fail."""
     return report | {
         "RANK": report["SLURM_PROCID"],
         "WORLD_SIZE": report["SLURM_NTASKS"],

@@ -1,4 +1,4 @@
-"""What a cluster holds while nothing runs in it: memory, descriptors, sockets, processes, files. One look against another."""
+"""Compares looks at an idle cluster: memory, descriptors, sockets, processes, files."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -16,20 +16,20 @@ DAEMONS = ("slurmd", "slurmctld")
 
 @dataclass(frozen=True)
 class Look:
-    """Of all hosts; the keys begin with the name of a host."""
+    """One look at all hosts; the keys begin with the name of a host."""
 
-    memory: dict  # KiB that each daemon has in RAM
+    memory: dict  # KiB of RAM of each daemon
     counts: Counter  # descriptors and threads of daemons, sockets, processes by name
     files: set
 
 
 def host_pids(cluster):
-    """Of each host the process that holds its namespaces, as numbered outside."""
+    """For each host the process that keeps its namespaces, by its id outside."""
     return {path.name: path.read_text().strip() for path in (cluster.state / "pids").iterdir() if path.name in ("head", *cluster.nodes)}
 
 
 def network_of(pid):
-    """Which network namespace a process is in; None when it has ended."""
+    """The network namespace of a process; None if it has ended."""
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/ns/net")
     return None
@@ -41,7 +41,7 @@ def status_of(pid):
 
 
 def sockets_of(pid):
-    """How many there are in a network namespace, by kind: 'TCP6 inuse' and so on. Without TIME_WAIT; orphans are the machine's."""
+    """The number of sockets in a network namespace, by kind: 'TCP6 inuse' and so on. TIME_WAIT and orphans do not count."""
     for name in ("sockstat", "sockstat6"):
         for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines():
             kind, *words = line.split()
@@ -59,7 +59,7 @@ def look(cluster):
         counts.update({f"{host}: sockets, {kind}": count for kind, count in sockets_of(pid)})
     for pid in filter(str.isdigit, os.listdir("/proc")):
         host = hosts.get(network_of(pid))
-        # A process may end while it is looked at.
+        # A process may end during the look.
         with suppress(OSError, KeyError):
             if not host:
                 continue
@@ -74,13 +74,13 @@ def look(cluster):
 
 
 def more_than(before, after):
-    """What there is more of now, memory aside, as sentences."""
+    """Everything that has increased, except memory, as sentences."""
     found = [f"{what}: {before.counts[what]} before, {count} now" for what, count in after.counts.items() if count > before.counts[what]]
     return sorted(found) + [f"file {path}" for path in sorted(after.files - before.files)]
 
 
 def settled(cluster, before, seconds=300):
-    """What there is more of when the cluster has had time to come to rest: ([sentences], the last look)."""
+    """Everything that has increased once the cluster is idle: ([sentences], the last look)."""
     deadline = time.monotonic() + seconds
     while True:
         after = look(cluster)
@@ -91,5 +91,5 @@ def settled(cluster, before, seconds=300):
 
 
 def growth(before, after, daemon):
-    """KiB by which the daemon grew, on the host where it grew most."""
+    """The growth of a daemon in KiB, on the host where it grew most."""
     return max(after.memory[name] - size for name, size in before.memory.items() if name.endswith(f": {daemon}"))

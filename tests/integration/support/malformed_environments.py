@@ -1,4 +1,4 @@
-"""Malformed environments: what srun finds in its environment, or misses there."""
+"""Malformed environments of srun: wrong, missing and contradictory variables."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -8,12 +8,12 @@ OURS = ["SLURM_BOOTSTRAP_EXPORTS", "SLURM_BOOTSTRAP_STEP", "SLURM_BOOTSTRAP_SETT
 SLURMS = ["SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", "SLURM_PROCID",
           "SLURM_DISTRIBUTION", "SLURM_DIST_PLANESIZE", "SLURM_RESTART_COUNT", "SLURM_STEP_GPUS", "SLURMD_NODENAME",
           "SLURM_TASKS_PER_NODE", "SLURM_GTIDS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_RESV_PORTS"]
-# Options on their way from srun to slurmstepd, which srun has not looked at.
+# Options on their way from srun to slurmstepd, which srun does not check.
 SMUGGLED = [f"_SLURM_SPANK_OPTION_bootstrap_bootstrap{name}" for name in ("", "_port", "_addr", "_claim")]
 SETTINGS = ["SLURM_BOOTSTRAP", "SLURM_BOOTSTRAP_PORT", "SLURM_BOOTSTRAP_PORT_RANGE", "SLURM_BOOTSTRAP_ADDR", "SLURM_BOOTSTRAP_CLAIM"]
 NAMES = OURS + SLURMS + SMUGGLED + SETTINGS
 
-# Runs srun with an environment from standard input, in which any byte may stand.
+# Runs srun with an environment from standard input, which may contain any byte.
 RUN = """#!/usr/bin/python3
 import json, os, sys
 order = json.load(sys.stdin)
@@ -43,11 +43,11 @@ VALUES = {
     "128 KiB": "x" * LONGEST,
 }
 
-# Values that Slurm itself might set, for what is nearly right.
+# Values that Slurm itself might set, as a base for nearly right ones.
 PLAUSIBLE = ["node[001-002]", "node002,node001", "2(x2)", "1,3", "4", "0", "block", "cyclic:block", "plane", "1.0.0",
              "12000-12003", "map:1,0", "1.0/map:1,0", "1.0;node[001-002];2(x2);block", "RANK,WORLD_SIZE", "20001", "on"]
 
-# What contradicts the step that is asked for by options (-N2 -n4).
+# Variables that contradict the step's options (-N2 -n4).
 CONTRADICTIONS = [("SLURM_NTASKS", "3"), ("SLURM_NPROCS", "3"), ("SLURM_NNODES", "1"), ("SLURM_JOB_NUM_NODES", "7"),
                   ("SLURM_NTASKS_PER_NODE", "4"), ("SLURM_TASKS_PER_NODE", "9(x2)"), ("SLURM_STEP_NUM_TASKS", "2"),
                   ("SLURM_STEP_NUM_NODES", "1"), ("SLURM_JOB_NODELIST", "node001"), ("SLURM_NODELIST", "node[001-009]"),
@@ -62,10 +62,10 @@ CONTRADICTIONS = [("SLURM_NTASKS", "3"), ("SLURM_NPROCS", "3"), ("SLURM_NNODES",
 class Case:
     name: str
     given: dict  # variables that are set
-    lacking: tuple = ()  # variables that are not there
+    lacking: tuple = ()  # variables that are removed
     options: tuple = ()  # of srun
-    is_empty: bool = False  # nothing else is set, as with `env -i`
-    addresses: tuple = field(default=())  # MASTER_ADDR may be one of these, too: the user has set it
+    is_empty: bool = False  # no other variable is set, as with `env -i`
+    addresses: tuple = field(default=())  # other allowed values of MASTER_ADDR, since the user has set it
 
     @staticmethod
     def setting(name, given, **more):
@@ -75,9 +75,9 @@ class Case:
 
 
 def fixed():
-    """Each variable alone with each value, all at once, too many, none."""
+    """Each variable alone with each value, all variables at once, too many, none."""
     cases = [Case.setting(f"{name}: {kind}", {name: value}) for kind, value in VALUES.items() for name in NAMES]
-    # Those that do not stop srun itself; larger ones make an environment that is too large for Linux.
+    # Numbers that do not stop srun itself; a larger environment is too large for Linux.
     cases += [Case.setting(f"all: {kind}", dict.fromkeys(OURS + SLURMS, value)) for kind, value in VALUES.items() if len(value) < 100000]
     cases.append(Case("10,000 variables", {f"VARIABLE_{i}": "x" * 60 for i in range(10000)}))
     odd = {"with space": "1", "RANK\n": "9", "%s%n": "1", "\xff": "1", "BOOTSTRAP_": "1", "bootstrap_port": "1"}
@@ -88,7 +88,7 @@ def fixed():
 
 
 def inside(batch):
-    """In a job, whose variables `batch` are: each of Slurm's missing alone, and each contradiction."""
+    """In a job with the variables `batch`: each of Slurm's variables removed alone, and each contradiction."""
     slurms = sorted(name for name in batch if name.startswith("SLURM") and name != "SLURM_CONF")
     cases = [Case(f"without {name}", batch, lacking=(name,)) for name in slurms]
     cases += [Case(f"{name}={value} in a job", batch | {name: value}) for name, value in CONTRADICTIONS]
@@ -96,14 +96,14 @@ def inside(batch):
 
 
 def spoilt(text, generator):
-    """What is nearly right: a piece is cut out, doubled or replaced."""
+    """A nearly right value: a piece of the text is removed, doubled or replaced."""
     first, last = sorted(generator.randrange(len(text) + 1) for _ in range(2))
     middle = generator.choice(["", text[first:last] * 2, generator.choice("\xff,-[]()=;%\n \t0")])
     return text[:first] + middle + text[last:]
 
 
 def mixed(generator, number):
-    """Several variables at once, malformed or nearly right; none by which a user could rightly switch something off."""
+    """Several variables at once, malformed or nearly right; none that a user could set to switch a feature off."""
     names = generator.sample(OURS + SLURMS + SMUGGLED[1:3], generator.randint(1, 6))
     values = [value for kind, value in VALUES.items() if kind not in ("128 KiB",)]
     given = {name: generator.choice(values) if generator.random() < 0.3 else spoilt(generator.choice(PLAUSIBLE), generator)

@@ -1,4 +1,4 @@
-"""The plugin of other versions, for hosts that do not have the same one."""
+"""Other versions of the plugin, for hosts with different versions."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -11,7 +11,7 @@ import pytest
 from built_files import PLUGIN
 from harness import INSIDE, REPOSITORY, succeed_here
 
-FORMAT = 5  # of the messages from srun to the nodes
+FORMAT = 5  # the format of the messages from srun to the nodes
 RELEASE_1_0_0 = "30a1f7cf6aa75ef38c9477c17a0a706b9b2c6f2f"
 
 
@@ -30,7 +30,7 @@ def build(folder):
 
 
 def build_1_0_0():
-    """The plugin as it was released."""
+    """The plugin of release 1.0.0."""
     if subprocess.run(["git", "cat-file", "-e", RELEASE_1_0_0], cwd=REPOSITORY, capture_output=True, check=False).returncode != 0:
         pytest.skip("this repository does not have the history of 1.0.0")
     folder = build_folder("1.0.0")
@@ -40,7 +40,7 @@ def build_1_0_0():
 
 
 def build_other(version, decision_format):
-    """The plugin of another version, from the files of this one."""
+    """The plugin with another version, built from the current files."""
     folder = build_folder(version)
     copy = f"git ls-files -z --cached --others --exclude-standard | tar -c --null -T - | tar -x -C '{folder}/source'"
     subprocess.run(["bash", "-e", "-o", "pipefail", "-c", copy], cwd=REPOSITORY, check=True)

@@ -1,4 +1,4 @@
-"""Steps of the port tests: an allocation that they share, what their tasks report, programs beside them."""
+"""Steps of the port tests: their shared allocation, the reports of their tasks, and programs beside them."""
 
 import re
 from collections import namedtuple
@@ -19,12 +19,12 @@ Peer = namedtuple("Peer", "step port rank word detail")
 
 
 def teller(sentence):
-    """The host whose slurmstepd printed it, which Slurm itself names up to 24.11."""
+    """The host whose slurmstepd printed a sentence; Slurm itself names it up to 24.11."""
     return sentence["node"] or sentence["host"]
 
 
 def peers(text):
-    """What the tasks of a step reported."""
+    """The reports of the tasks of a step."""
     lines = [line.split(" ", 5) for line in text.splitlines() if line.startswith("peer ")]
     return [Peer(step, int(port), int(rank), word, detail) for _, step, port, rank, word, detail in lines]
 
@@ -40,7 +40,7 @@ def allocation(cluster, *options):
 
 
 def step_line(job, nodes, tasks, *options, asks=True):
-    """One that asks by itself ends where its port cannot be reserved."""
+    """The line of a step. A step that asks on its own line ends if its port cannot be reserved."""
     shape = ["--overlap", "--overcommit", f"-N{nodes}", f"-n{tasks}"]
     return ["srun", f"--jobid={job}", *shape, *["--bootstrap=on"] * asks, *options]
 

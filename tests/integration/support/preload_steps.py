@@ -1,4 +1,4 @@
-"""Steps of the preloaded library: the option that preloads it, how a script of steps is run, and what is said."""
+"""Steps with the preloaded library: the option that preloads it, a runner for scripts of steps, and our messages."""
 
 from built_files import LIBRARY, inside
 from harness import Cluster
@@ -8,12 +8,12 @@ FOR_GLIBC = "/$LIB/../../../../../../../.."
 
 
 def preloading(*libraries: str) -> str:
-    """The option of srun that preloads libraries, ours if none is named."""
+    """srun's option that preloads libraries, by default ours."""
     return f"--export=ALL,LD_PRELOAD={':'.join(libraries or (inside(LIBRARY),))}"
 
 
 def sentences(stderr: str) -> list[str]:
-    """What we said, without what Slurm said."""
+    """Our messages, without Slurm's."""
     return [line for line in stderr.splitlines() if line.startswith("bootstrap:")]
 
 

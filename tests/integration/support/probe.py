@@ -1,12 +1,12 @@
 #!/usr/bin/python3 -IS
-"""A task of the tests of layouts and GPUs, which knows nothing of the code under test: probe.py FOLDER [naive | alone | gpus].
+"""A task in the tests of layouts and GPUs, without code under test: probe.py FOLDER [naive | alone | gpus].
 
-It meets the other ranks as PyTorch's TCPStore does (`naive`: where launch scripts would look for them), and writes its
-environment into the folder, and with an '@' before the name, so that no variable can be meant, what it found:
-  @host             where it ran
+It meets the other ranks as PyTorch's TCPStore does (`naive`: at the address by the rules of launch scripts), and writes its
+environment into the folder. Its findings have an '@' before the name, unlike any variable:
+  @host             its host
   @verdict          "ok", or what went wrong in the meeting; `alone` and `gpus` do not meet
   @open, @hidden    with `gpus`: the numbers N of /dev/nvidiaN that it can open, or not
-  @cpus             with `gpus`: where it may run
+  @cpus             with `gpus`: the CPUs where it may run
 """
 
 import errno
@@ -24,7 +24,7 @@ def time_left():
 
 
 def check_greeting(line, size, seen):
-    """Of a rank: "RANK WORLD_SIZE STEP HOST"."""
+    """Compares the line of a rank: "RANK WORLD_SIZE STEP HOST"."""
     rank, world, step, _ = line.split()
     if world != ENV["WORLD_SIZE"]:
         return f"another WORLD_SIZE came: {line}"
@@ -37,7 +37,7 @@ def check_greeting(line, size, seen):
 
 
 def serve(size):
-    """Rank 0 alone can know whether the others will find it: one of its own addresses, and no loopback one."""
+    """Only rank 0 knows if the others can find it: the address must be one of its own, and not a loopback address."""
     family, *_, (address, *_) = socket.getaddrinfo(ENV["MASTER_ADDR"], None)[0]
     if address.startswith("127.") or address == "::1":
         return f"{ENV['MASTER_ADDR']} is a loopback address to rank 0"
@@ -84,14 +84,14 @@ def meet():
 
 
 def be_naive():
-    """The rules of launch scripts: the first host of the list, and a port from nothing but the job's number."""
+    """The rules of launch scripts: the first host of the list, and a port computed only from the job id."""
     first = ENV["SLURM_STEP_NODELIST"].replace(",", "]").replace("-", "]").partition("]")[0]
     ENV["MASTER_ADDR"], ENV["MASTER_PORT"] = first.replace("[", ""), str(10000 + int(ENV["SLURM_JOB_ID"]) % 20000)
 
 
 def look_at_gpus():
-    """Device nodes without a driver answer ENXIO where a real one would open, and a device cgroup returns EPERM before that.
-    Any other answer means that the test bed is broken: it must not pass for either."""
+    """Device nodes without a driver return ENXIO where a real one would open, and a device cgroup returns EPERM before that.
+    Any other result means that the test setup is broken, and must not count as either."""
     found = {"open": [], "hidden": []}
     for number in sorted(int(name[6:]) for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()):
         try:
@@ -110,7 +110,7 @@ def main(folder, how=""):
     findings = look_at_gpus() if how == "gpus" else {"verdict": "ok" if how == "alone" else meet()}
     entries = [f"@{name}={value}".encode() for name, value in {"host": HOST, **findings}.items()]
     entries += [b"%s=%s" % entry for entry in os.environb.items()]
-    # Under another name first, so that no test reads half of it.
+    # Written under another name first, so that no test reads half of it.
     name = f"{folder}/{HOST}.{os.getpid()}.{time.time_ns()}"
     with open(f"{name}.new", "xb") as file:
         file.write(b"".join(entry + b"\0" for entry in entries))

@@ -1,5 +1,5 @@
-// A program that ends in a chosen way: program_ends WAY. What Slurm makes of each must not depend on the library.
-// exchange_ends WAY FIRST has an exchange first, or none, or leaves a session of PMIx open; rank 0 stays until then.
+// A program that ends in a chosen way: program_ends WAY. Slurm's reaction must not depend on the library.
+// exchange_ends WAY FIRST first makes an exchange, or none, or leaves a PMIx session open; rank 0 waits for the others.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// A child without exec, which has all that its parent had, lives on after it.
+// A child without exec, which has all descriptors of its parent, outlives the parent.
 void leave_child(unsigned microseconds, bool in_own_session) {
   if (::fork() != 0) return;
   if (in_own_session) (void)::setsid();
@@ -46,7 +46,7 @@ int end(std::string_view how) {
 }
 
 #ifdef WITH_EXCHANGE
-// Not linked: the library closes its session after each call where libpmix is loaded.
+// libpmix is not linked, since the library closes its session after each call if libpmix is loaded.
 int call_pmix(const char* function) {
   void* const library = ::dlopen("libpmix.so.2", RTLD_NOW);
   void* const found = library == nullptr ? nullptr : ::dlsym(library, function);
@@ -67,7 +67,7 @@ bool do_first(std::string_view what) {
   return false;
 }
 
-// A lost connection is acted on after a second: a rank must still be at work then.
+// Slurm acts on a lost connection after a second, and a rank must still run then.
 int stay(std::string_view first) {
   if (first != "pmix") return static_cast<int>(::sleep(2));
   (void)::sleep(10);  // with a session left open the step is killed, on a busy machine later than usual
@@ -87,7 +87,7 @@ int main(int count, char** words) {
 #endif
   (void)std::printf("%s\n", words[1]);
   (void)std::fflush(stdout);
-  // srun loses what a task printed that a signal ends at once: two times of five, without any library of ours.
+  // srun loses the output of a task that a signal ends at once, in two of five steps, also without our libraries.
   (void)::usleep(300'000);
   return end(words[1]);
 }

@@ -1,14 +1,14 @@
-"""Whether the tasks of a step have the right values: each against the values of the task itself and its neighbours."""
+"""Finds wrong values in the tasks of a step, by comparison with the task's own facts and its neighbours."""
 
 # SPDX-License-Identifier: Apache-2.0
 
-# What a task prints; SHOW prints it by the cheapest start there is.
+# The line that a task prints; SHOW prints it with the cheapest program.
 ECHO = "echo task $SLURM_PROCID $SLURMD_NODENAME $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT"
 SHOW = ["/bin/sh", "-c", ECHO]
 
 
 def wrong_values(text, size, per_node, address=""):
-    """What is wrong with what the tasks of a step with equally many on each node printed; '' when it is right.
+    """What is wrong with the lines of the tasks of a step with the same number on each node; '' if nothing is.
 
     `address` is the user's own, in place of the host of rank 0.
     """

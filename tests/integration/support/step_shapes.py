@@ -1,7 +1,7 @@
-"""Steps of many kinds for tests that watch slurmstepd and not the outcome: sanitizers, strace.
+"""Steps of many kinds for tests that watch slurmstepd and not the outcome of steps: sanitizers, strace.
 
-A shape is a shell script for the login host of a cluster started with UP, with an environment; what comes of it, other
-tests judge. The tasks run `true` unless the shape has another program.
+A shape is a shell script with an environment, for the login host of a cluster started with UP. Other tests judge its
+outcome. The tasks run `true` unless the shape has another program.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -17,7 +17,7 @@ from harness import Cluster
 from malformed_environments import NAMES, RUN, VALUES
 
 UP = ("--nodes", "4", "--gpus", "8", "--cpus", "64")
-SPACE = {"node001": 4, "node002": 4, "node003": 2}  # GPUs that gpu_cases may count on, beside the job that holds others
+SPACE = {"node001": 4, "node002": 4, "node003": 2}  # free GPUs for gpu_cases, beside the job that has the others
 
 PREAMBLE = f"""
 set -u
@@ -33,7 +33,7 @@ export PROBE TOGETHER OUT
 class Shape:
     name: str
     script: str
-    variables: dict[str, str] = field(default_factory=dict)  # of the script's environment; any bytes, as Latin-1
+    variables: dict[str, str] = field(default_factory=dict)  # added to the script's environment; any bytes, as Latin-1
 
 
 def pair(name: str, options: str, program: str = "true", **variables: str) -> Shape:
@@ -42,7 +42,7 @@ def pair(name: str, options: str, program: str = "true", **variables: str) -> Sh
 
 
 def fixed() -> list[Shape]:
-    """One of each kind; the first four are the most different ones."""
+    """One of each kind; the first four differ most."""
     return [
         pair("a rank is killed while the others run", "--bootstrap-interface=auto",
              "sh -c 'if [ $SLURM_PROCID = 1 ]; then kill -KILL $$; fi; sleep 0.3'"),
@@ -71,7 +71,7 @@ def fixed() -> list[Shape]:
 
 
 def malformed(count: int, source: random.Random) -> list[Shape]:
-    """Some variables of ours or of Slurm's with a malformed value."""
+    """Some variables of ours or Slurm's with malformed values."""
     shapes = []
     for number in range(count):
         kind = source.choice(list(VALUES))
@@ -83,7 +83,7 @@ def malformed(count: int, source: random.Random) -> list[Shape]:
 
 
 def generated(count: int, seed: int) -> list[Shape]:
-    """`count` shapes of all kinds; the same for the same seed."""
+    """`count` shapes of all kinds; the same shapes for the same seed."""
     source = random.Random(seed)
     third = count // 3
     shapes = [Shape(case.name, case.script) for case in layout_cases.generated(third, seed)]
@@ -106,7 +106,7 @@ class ShapeRunner:
         """The outcome as a CompletedProcess; RUN ends a script that takes too long."""
         self.count += 1
         script = f"{PREAMBLE}\n{shape.script}"
-        # The script's own environment has room for any bytes; that of `cluster exec` has not.
+        # The script's own environment may contain any bytes; that of `cluster exec` may not.
         given = {"SHAPE": str(self.count), "WIDE": self.wide, **shape.variables}
         order = {"given": given, "lacking": [], "is_empty": False}
         return self.cluster.run([self.program, "bash", "-c", script], stdin=json.dumps(order), timeout=300)

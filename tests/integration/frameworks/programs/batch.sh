@@ -1,4 +1,4 @@
-# batch.sh OPTIONS... -- LINE: submits a batch script of one line, waits for its end, and shows its output.
+# batch.sh OPTIONS... -- LINE: submits a batch script of one line, waits for its end, and prints its output.
 # shellcheck shell=bash
 while [[ $1 != -- ]]; do options+=("$1") && shift; done
 shift

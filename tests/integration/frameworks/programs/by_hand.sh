@@ -1,4 +1,4 @@
-# What users write today: the variables of PyTorch from those of Slurm, then the program.
+# As users write it today: sets PyTorch's variables from Slurm's, then runs the program.
 # shellcheck shell=bash
 export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID
 export LOCAL_WORLD_SIZE=$((SLURM_NTASKS / SLURM_NNODES)) NODE_RANK=$SLURM_NODEID

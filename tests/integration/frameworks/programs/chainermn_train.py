@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ChainerMN as its tutorial has it: create_communicator("naive") and create_multi_node_optimizer."""
+"""ChainerMN as in its tutorial: create_communicator("naive") and create_multi_node_optimizer."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Horovod with PyTorch. The argument selects what is tried beside training:
 
-  train        nothing; with MPI its own view of who shares a node is compared with Horovod's
-  mnist        the program of most courses: a small convolutional network on images of 28 x 28, here made of noise and a
-               pattern for each of ten digits
+  train        nothing; with MPI, its groups of ranks on a node are compared with Horovod's
+  mnist        the program of most courses: a small convolutional network on images of 28 x 28, made here from noise and
+               a pattern for each of ten digits
   sets         a static process set for each parity of ranks
   dynamic      the same sets, added after the start (HOROVOD_DYNAMIC_PROCESS_SETS=1) and removed again, twice
   again        hvd.shutdown() and a second hvd.init() before training, over MPI
@@ -23,7 +23,7 @@ from training import STEPS, checksum, finish, show_rank, torch_problem
 
 
 def start_mpi():
-    """By mpi4py: hvd.shutdown() ends MPI where hvd.init() has started it, and MPI starts once in a process."""
+    """Starts MPI by mpi4py: hvd.shutdown() ends MPI if hvd.init() has started it, and MPI can start only once in a process."""
     from mpi4py import MPI
 
     if not MPI.Is_initialized():
@@ -43,7 +43,7 @@ def check_mpi():
 
 
 def check_dynamic_sets():
-    """A set is added and removed by all ranks together, also by those that are not in it."""
+    """All ranks add and remove a set together, also ranks outside of it."""
     for _ in range(2):
         sets = [hvd.add_process_set([0, 2]), hvd.add_process_set([1, 3])]
         check_sets(sets)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ignite: idist.Parallel, which finds out itself how the program was started."""
+"""Ignite: idist.Parallel, which detects how the program was started."""
 
 # SPDX-License-Identifier: Apache-2.0
 

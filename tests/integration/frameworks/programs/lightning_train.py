@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Lightning: lightning_train.py trainer|fabric DEVICES NODES, the two numbers as Lightning's users give them; or
-lightning_train.py cli, for `fabric run`, which gives the numbers itself and has started the processes already."""
+"""Lightning: lightning_train.py trainer|fabric DEVICES NODES, with the two numbers that its users give; or
+lightning_train.py cli, for `fabric run`, which has started the processes and sets the numbers itself."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""nccl4py up to the point where a GPU is needed: an id of NCCL's own, made by rank 0 and the same in all ranks."""
+"""nccl4py as far as it works without a GPU: rank 0 makes an id of NCCL, and all ranks get it."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -23,7 +23,7 @@ def main():
     try:
         nccl.core.Communicator.init(size, rank, ids[0])
         outcome = "a communicator"
-    except Exception as error:  # any: without a GPU CUDA's or NCCL's own
+    except Exception as error:  # of any kind: without a GPU, CUDA or NCCL raises its own
         outcome = f"{type(error).__name__}, as there is no GPU"
     dist.destroy_process_group()
     if rank == 0:

@@ -1,4 +1,4 @@
-# Ray as its page on Slurm has it, for a batch script: its head on the first node, its workers on the others, then the program.
+# Ray as in its page on Slurm, for a batch script: the head on the first node, workers on the others, then the program.
 # shellcheck shell=bash
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun -N1 -n1 -w "$head" ray start --head --node-ip-address="$head" --port=6379 --num-cpus 2 --block &

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ray Train's TorchTrainer on a Ray cluster that is there already; the argument is the number of workers."""
+"""Ray Train's TorchTrainer on a running Ray cluster; the argument is the number of workers."""
 
 # SPDX-License-Identifier: Apache-2.0
 
@@ -36,12 +36,12 @@ def train():
 
 @ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
 def ranks_in_environment():
-    """Ray's daemons hand their environment on to whatever runs in the cluster."""
+    """Ray's daemons pass their environment to all programs in the cluster."""
     return [name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT") if name in os.environ]
 
 
 if __name__ == "__main__":
-    # The workers find the module `training` there.
+    # The workers import the module `training` from there.
     variables = {"TRAINING": os.path.dirname(os.path.abspath(__file__))}
     ray.init(address="auto", runtime_env={"env_vars": variables}, log_to_driver=True)
     inherited = sum(ray.get([ranks_in_environment.remote() for _ in range(int(sys.argv[1]))]), [])

@@ -1,6 +1,6 @@
-# Ray by names of steps, for a batch script: its workers find the head, wherever that runs, and no port is written down.
+# Ray by names of steps, for a batch script: its workers find the head on any node, and the script names no port.
 # shellcheck shell=bash disable=SC2016
-# The option for the port sets the ranks of the step, too, which are none of Ray's: its daemons would hand them on.
+# The option for the port also sets the ranks of the step. Ray's daemons would pass these on, so they are removed.
 srun -J head -N1 -n1 --bootstrap-ports=1 env -u RANK -u WORLD_SIZE -u LOCAL_RANK -u GROUP_RANK -u MASTER_ADDR -u MASTER_PORT bash -c \
   'exec ray start --head --node-ip-address="$SLURMD_NODENAME" --port="$BOOTSTRAP_PORTS" --num-cpus 2 --block' &
 place=$(slurm-bootstrap where head --port 1 --wait 60) || exit

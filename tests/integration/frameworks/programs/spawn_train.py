@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.multiprocessing.spawn as PyTorch's tutorials have it, for a world on this node alone: the address by setdefault."""
+"""torch.multiprocessing.spawn as in PyTorch's tutorials, for a world on this node alone: setdefault sets the address."""
 
 # SPDX-License-Identifier: Apache-2.0
 

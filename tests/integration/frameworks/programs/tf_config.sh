@@ -1,4 +1,4 @@
-# What users of TensorFlow write today: all workers of the step, two on each node, then the program.
+# As users of TensorFlow write it today: lists all workers of the step, two on each node, then runs the program.
 # shellcheck shell=bash
 workers=$(for host in $(scontrol show hostnames "$SLURM_STEP_NODELIST"); do
   for ((i = 0; i < SLURM_NTASKS / SLURM_NNODES; i++)); do printf '"%s:%d",' "$host" $((29530 + i)); done

@@ -43,7 +43,7 @@ def of_all(value):
 
 
 def end_group():
-    """A model that still refers to the group keeps gloo's threads alive. One of them may then let go of a tensor while
+    """A model that still refers to the group keeps gloo's threads alive. One of them may then release a tensor while
     Python ends, and the program aborts: "terminate called without an active exception"."""
     gc.collect()
     dist.destroy_process_group()
@@ -112,7 +112,7 @@ def train_with_fsdp():
 
 
 def train_in_group(local_rank, how="env"):
-    """In the group that is there, which it ends."""
+    """Trains in the existing group, and ends it."""
     rank, size = dist.get_rank(), dist.get_world_size()
     show_rank(rank, size, local_rank)
     if how == "groups":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Trainer of transformers, with a model that is made here."""
+"""The Trainer of transformers, with a model defined here."""
 
 # SPDX-License-Identifier: Apache-2.0
 

@@ -1,7 +1,7 @@
-"""What the programs beside it share: the data and the network, and the lines that a test reads.
+"""Shared by the programs of this folder: the data, the network, and the lines that a test reads.
 
 Each rank prints `rank R of N: local rank L on HOST`, as the framework sees it. Rank 0 then prints `final loss A (it was B)
-on N ranks`. A program exits with 1 where the loss did not fall or the ranks do not hold the same model.
+on N ranks`. A program exits with 1 if the loss did not fall or the ranks have different models.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -16,7 +16,7 @@ SEED = 1
 
 
 def show_rank(rank, size, local_rank):
-    # One write: lines of processes that share a pipe must not be torn apart.
+    # One write, so that lines of processes that share a pipe do not mix.
     os.write(1, f"rank {rank} of {size}: local rank {local_rank} on {os.uname().nodename}\n".encode())
 
 

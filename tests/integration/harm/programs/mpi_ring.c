@@ -1,5 +1,5 @@
-// An MPI program as sites run it: sums the ranks, sees who shares its node, and takes a GPU by its place there. With a
-// number as argument that rank ends with status 3.
+// An MPI program as sites run it: sums the ranks, finds the ranks on its node, and takes a GPU by its place among them.
+// With a number as argument, this rank ends with status 3.
 // SPDX-License-Identifier: Apache-2.0
 #include <mpi.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 enum { kFailed = 3, kEntries = 16 };
 
-// Slurm 22.05 loses a message of MPI_Init that comes while another node still starts its tasks.
+// Slurm 22.05 loses a message of MPI_Init that arrives while another node still starts its tasks.
 const struct timespec kLaunch = {0, 300000000};
 
 int main(int count, char** arguments) {

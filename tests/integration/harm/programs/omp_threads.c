@@ -1,4 +1,4 @@
-// How many threads OpenMP would use, and the device that a program takes that asks for none: `omp_threads`.
+// Prints the number of threads that OpenMP would use, and the default device of a program: `omp_threads`.
 // SPDX-License-Identifier: Apache-2.0
 #include <omp.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What frameworks decide from the environment of a process: `readers.py NAME ARGUMENTS...` prints it in one line.
 
-Each function has the deciding lines of the source that it names, and no more; nothing is trained here. No variable of ours
-is looked at for its own sake: a program of a user knows none of them.
+Each function has only the deciding lines of the source that it names; nothing is trained here. No function reads variables
+that only we define: a user's program knows none of them.
 """
 
 # SPDX-License-Identifier: Apache-2.0
@@ -18,7 +18,7 @@ def number(name, default):
 
 
 def visible():
-    """CUDA's own view: entries of the list, and none where it is empty; without a list as many as there are devices."""
+    """CUDA's own view: the entries of the list, none if it is empty, and all devices without a list."""
     if "CUDA_VISIBLE_DEVICES" in ENV:
         return [entry for entry in ENV["CUDA_VISIBLE_DEVICES"].split(",") if entry]
     return [name[len("nvidia"):] for name in sorted(os.listdir("/dev")) if name.startswith("nvidia") and name[-1].isdigit()]
@@ -44,7 +44,7 @@ def trainer(rate="0"):
 
 
 def deepspeed():
-    """deepspeed/comm/comm.py, init_distributed: all five, or MPI's values."""
+    """deepspeed/comm/comm.py, init_distributed: all five variables, or MPI's values."""
     if all(name in ENV for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")):
         return f"member {ENV['RANK']} of {ENV['WORLD_SIZE']}"
     if "OMPI_COMM_WORLD_RANK" in ENV:
@@ -53,14 +53,14 @@ def deepspeed():
 
 
 def mpi_accelerate():
-    """accelerate's utils/environment.py, get_int_from_env: the first of these that is set."""
+    """accelerate's utils/environment.py, get_int_from_env: the first of these variables that is set."""
     names = (("RANK", "WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
     rank, size = next((pair for pair in names if pair[0] in ENV), ("", ""))
     return f"member {ENV.get(rank, 0)} of {ENV.get(size, 1)}"
 
 
 def ultralytics(devices="0"):
-    """ultralytics/engine/trainer.py: `device` has commas, and no launcher started us: DDP by a command of its own."""
+    """ultralytics/engine/trainer.py: `device` has commas and no launcher has started the program: it starts DDP itself."""
     count, rank = len(devices.split(",")), number("RANK", -1)
     if count > 1 and "LOCAL_RANK" not in ENV:
         return f"starts {count} processes"
@@ -78,7 +78,7 @@ def torch_env():
 
 
 def kubeflow():
-    """Programs that take JAX_COORDINATOR_ADDRESS for Kubeflow's contract."""
+    """Programs that conclude from JAX_COORDINATOR_ADDRESS that Kubeflow started them."""
     if "JAX_COORDINATOR_ADDRESS" in ENV:
         return f"member {ENV.get('JAX_PROCESS_ID', 'KeyError')} of {ENV.get('JAX_NUM_PROCESSES', 'KeyError')}"
     return "asks jax.distributed for its cluster"
@@ -92,7 +92,7 @@ def horovod():
 
 
 def torch_mpi():
-    """Programs that take the device from LOCAL_RANK with 0 as default, and have their ranks from elsewhere."""
+    """Programs that take the device from LOCAL_RANK, by default 0, and their ranks from elsewhere."""
     return device(number("LOCAL_RANK", 0))
 
 
@@ -107,12 +107,12 @@ def all_devices():
 
 
 def threads():
-    """vLLM, Ray and LAMMPS take the presence of OMP_NUM_THREADS for the user's word."""
+    """vLLM, Ray and LAMMPS conclude from OMP_NUM_THREADS that the user has set it."""
     return f"OMP_NUM_THREADS {ENV.get('OMP_NUM_THREADS', 'not set')}, {len(os.sched_getaffinity(0))} cores"
 
 
 def fastest_first():
-    """CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER is PCI_BUS_ID; here the last one of the bus is the fastest."""
+    """CUDA counts the fastest GPU first, unless CUDA_DEVICE_ORDER is PCI_BUS_ID; here the last GPU of the bus is the fastest."""
     count = len(visible())
     order = list(range(count)) if ENV.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else list(reversed(range(count)))
     return "the fast GPU" if order[0] == count - 1 else "a slow GPU"
@@ -120,7 +120,7 @@ def fastest_first():
 
 def main():
     reader, *arguments = sys.argv[1:]
-    # One write: torchrun's workers are not buffered, and share a pipe.
+    # One write: torchrun's workers are unbuffered and share a pipe.
     os.write(1, f"{ENV.get('SLURM_PROCID', 'none')}: {globals()[reader](*arguments)}\n".encode())
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a site's TaskProlog does: exports, prints and takes away.
+# A site's TaskProlog: exports, prints and unsets variables.
 echo "export SITE_SCRATCH=/scratch/$USER"
 echo "unset OLDPWD"
 echo "print the site's prolog"
