@@ -16,7 +16,7 @@ namespace {
 
 // This program as the helper: reads a byte from the descriptor with the number of its socket.
 __attribute__((constructor)) void run_as_helper(int count, char** words) {
-  if (!is_helper(count, words)) return;
+  if (count != 2 || std::string_view(words[1]) != kHelperArgument) return;
   char byte = 0;
   ::_exit(::read(kHelperSocket, &byte, 1) == 1 ? 0 : 1);
 }

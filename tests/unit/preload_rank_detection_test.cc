@@ -89,7 +89,9 @@ TEST(PreloadRank, HasTheRoleOfItsEnvironment) {
   for (const auto& row : rows) {
     const auto found = detect(row.entries);
     EXPECT_EQ(found.role, row.role) << row.why;
-    if (row.role == Role::kFirst) EXPECT_EQ(found.step.launcher, row.launcher) << row.why;
+    if (row.role == Role::kFirst) {
+      EXPECT_EQ(found.step.launcher, row.launcher) << row.why;
+    }
   }
   EXPECT_EQ(detect_rank(nullptr, kSelf).role, Role::kOutside);
   for (const char* const stamp :
