@@ -32,7 +32,7 @@ static int64_t now(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-// What follows the `=`; NULL without such an argument.
+// The text after `=`; NULL without such an argument.
 static const char* argument(const char* name, int count, char** arguments) {
   for (int i = 0; i < count; ++i) {
     if (strncmp(arguments[i], name, strlen(name)) == 0) return arguments[i] + strlen(name);

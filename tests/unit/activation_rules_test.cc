@@ -1,4 +1,4 @@
-// Which steps are set up, with srun's line.
+// The rules for steps that are set up, and srun's line.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/activation/activation_rules.h"
 

@@ -1,4 +1,4 @@
-// How a step's request for GPUs is read.
+// Reads a step's request for GPUs.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -88,7 +88,7 @@ TEST(Receipts, WaitForANodeWhosePrologRuns) {
   EXPECT_TRUE(say(receipts, [](Rank rank) { return rank < 6; }).empty());
 }
 
-// Where UDP from other hosts is blocked, srun receives reports of its own node alone.
+// If UDP from other hosts is blocked, srun receives only reports of its own node.
 TEST(Receipts, NameNoNodeIfNoOtherHostReports) {
   Receipts receipts(four_nodes());
   receipts.add(report(Kind::kPassed, "node001"), false, 20);

@@ -115,7 +115,7 @@ def test_a_world_prints_its_details_only_with_srun_v(cluster):
 
 
 def test_torchrun_gets_its_own_variables_alone(cluster):
-    """A stand-in with the name torchrun prints them; test_framework_variables.py runs the real one."""
+    """A stand-in with the name torchrun prints them; test_real_frameworks.py runs the real one."""
     cluster.write_home("torchrun", f"#!/usr/bin/python3\n{PRINT}\n")
     tasks = variables(srun(cluster, "-N2 --ntasks-per-node=1 --gres=gpu:2", "./torchrun"))
     assert len(tasks) == 2 and {(task["PET_NNODES"], task["PET_NPROC_PER_NODE"]) for task in tasks} == {("2", "2")}
@@ -172,7 +172,7 @@ def test_a_step_that_takes_the_gpus_of_its_salloc_is_a_world(cluster):
     assert "SLURM_JOB_GPUS" not in cluster.run([*job, "env"]).stdout
     world = cluster.run([*job, "srun", *PYTHON])
     assert sorted(task.get("RANK") for task in variables(world)) == ["0", "1"], world
-    # Control: with fewer GPUs than tasks, which slurmctld reports, too, it is none.
+    # Control: with fewer GPUs than tasks, which slurmctld reports, too, it is no world.
     assert not any(variables(cluster.run(["salloc", "-Q", "-N1", "-n2", "--gres=gpu:1", "srun", *PYTHON])))
 
 

@@ -112,7 +112,7 @@ class DocumentMachines:
             machine.close()
 
 
-# What differs from run to run: ids, ports, versions, times.
+# Values that differ from run to run: ids, ports, versions, times.
 LOOSE = [(r"StepId=\d+\.\d+(\.\d+)?", "StepId=#"), (r"\b[Jj]ob \d+", "job #"), (r"\b\d+([.,]\d+)+\b", "#"), (r"\b\d{4,}\b", "#"),
          (r"(?:\b\d+|#) ?(ns|us|ms|s|min|[KMG]i?B|GB/s)\b", r"# \1"), (r"\s+", " ")]
 

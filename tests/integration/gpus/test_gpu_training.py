@@ -33,7 +33,7 @@ print(json.dumps({"devices": [str(torch.cuda.get_device_properties(i)) for i in 
                   "sum": torch.ones(1000, device="cuda").sum().item()}))
 """
 
-# PyTorch's NCCL group without MASTER_PORT, and CuPy's communicator with an id of ours.
+# PyTorch's NCCL group without MASTER_PORT, and CuPy's communicator with our id.
 BY_SLURM = """
 import os, torch, torch.distributed as dist, slurm_bootstrap
 torch.cuda.set_device(slurm_bootstrap.Job().device or 0)

@@ -88,7 +88,7 @@ $W2 bash -c 'torchrun --standalone --no_python ./agent' {SAID_AGAIN}"""),
            STAND_IN + "$W2 ./torchrun --nnodes 2 --rdzv_backend c10d --rdzv_endpoint localhost:29400 t.py", ignores=CANNOT_BE),
     debian("machine_rank_for_all", "pith-train 91", "accelerate launch --machine_rank 0 on each of two nodes.",
            STAND_IN + "$W2 ./accelerate launch --num_machines 2 --machine_rank 0 t.py", ignores=CANNOT_BE),
-    # What the plugin is for.
+    # Better with the plugin.
     debian("world_of_all_nodes", "framework trial", "Plain torchrun on each node: stock has two worlds, silently.",
            f"$W2 torchrun --nproc_per_node=2 {WORKER}", BETTER, gives=LAST_OF_FOUR),
     debian("nnodes_completed", "framework trial", "--nnodes 2 without a rendezvous: stock hangs.",

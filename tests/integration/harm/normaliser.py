@@ -14,7 +14,7 @@ IDENTITIES = re.compile(
     r"SLURM_PMIX\w*|SLURM_PMI_KVS\w*|SLURM_MPI\w*|OMPI_MCA_(orte|ess|orte_hnp)\w*|OMPI_MCA_\w*uri|SSH_\w+|PARALLEL_(PID|SEQ)|"
     r"SLURM_ARRAY_TASK_PID|PPID|INVOCATION_ID|SLURM_JOB_SLUID")
 
-# In this order, in every line.
+# Replacements in every line, in this order.
 PATTERNS = [(re.compile(pattern), by) for pattern, by in (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?", "TIME"),
     (r"\b([Jj]ob(?: step| allocation)?|[Ss]tep|STEP|JOB|allocation|StepId=|JobId=|jobid)([ =]*)\d+(?:_\d+)?(?:\.\d+)?", r"\1\2ID"),

@@ -24,7 +24,7 @@ class Look:
 
 
 def host_pids(cluster):
-    """For each host the process that keeps its namespaces, by its id outside."""
+    """For each host the outside id of the process that keeps its namespaces."""
     return {path.name: path.read_text().strip() for path in (cluster.state / "pids").iterdir() if path.name in ("head", *cluster.nodes)}
 
 
