@@ -40,7 +40,8 @@ std::string unsuitable_master(const StepFacts& facts, std::string_view address) 
 std::string doubtful_master(const StepFacts& facts, std::string_view address) {
   const auto& layout = facts.layout;
   if (address.empty() || !facts.knows_hosts) return {};
-  if (address == facts.decision.unusable_master) return "it does not resolve where srun runs, or only to a loopback address";
+  if (address == facts.decision.unusable_master)
+    return "it does not resolve where srun runs, or only to a loopback address";
   const auto short_name = [](std::string_view name) { return name.substr(0, name.find('.')); };
   const auto& first = layout.host_of(0);
   if (address == first || short_name(address) == short_name(first) || parse_ip_address(address)) return {};

@@ -10,6 +10,9 @@
 #include "core/util/text.h"
 
 namespace bootstrap {
+
+constexpr std::string_view kStartsRanks = " starts its own ranks";
+
 namespace {
 
 template <class Meaning>

@@ -10,13 +10,12 @@
 
 namespace bootstrap {
 
-inline constexpr std::string_view kStartsRanks = " starts its own ranks";
-
-// What a launcher, agent or server does with its task, for people: kStartsRanks. Empty: it is none of these.
+// What a launcher, agent or server does with its task, for people: " starts its own ranks". Empty: it is none of these.
 // By the name of the file, without its folder.
 std::string_view launcher_reason(std::string_view name) noexcept;
 std::string_view launcher_module_reason(std::string_view module) noexcept;  // of `python -m MODULE`
 inline bool is_launcher_name(std::string_view name) noexcept { return !launcher_reason(name).empty(); }
+extern const std::string_view kStartsRanks;                   // the reason of those that start ranks
 bool starts_ranks_of_mpirun(std::string_view name) noexcept;  // Open MPI's mpirun, or its daemon on another node
 // True for ./tune, which is a file of the user's: the name is a common word, and no package has a file there.
 bool is_users_file(std::string_view word) noexcept;
