@@ -17,12 +17,12 @@ std::string have(const std::vector<std::string>& hosts, std::string_view one, st
 }
 
 // In milliseconds.
-constexpr std::uint64_t kSilent = 10'000;    // after another host reported that its tasks passed
-constexpr std::uint64_t kUnpassed = 60'000;  // after the last hello of a node
-constexpr std::uint64_t kGathering = 500;    // for tasks that end at about the same time
-constexpr std::uint64_t kLook = 20;          // between the first looks; at its end srun forgets what has started
-constexpr std::uint64_t kRunning = 2'000;    // a node is not named before its tasks run so long, or the step ends
-constexpr std::uint64_t kLongest = 600'000;  // no look later than that
+constexpr std::uint64_t kSilent = 10'000;     // after another host reported that its tasks passed
+constexpr std::uint64_t kUnpassed = 60'000;   // after the last hello of a node
+constexpr std::uint64_t kGathering = 500;     // for tasks that end at about the same time
+constexpr std::uint64_t kLook = 20;           // between the first looks; at its end srun forgets what has started
+constexpr std::uint64_t kRunning = 2'000;     // a node is not named before its tasks run so long, or the step ends
+constexpr std::uint64_t kLastLook = 600'000;  // no look later than that
 
 constexpr std::string_view kRemedy = "; run there: slurm-bootstrap check --local";
 
@@ -113,7 +113,7 @@ std::vector<std::string> Receipts::look(std::uint64_t now, const HasStarted& has
   }
   // Looks less often the longer it takes.
   look_at_ = now + std::max(kLook, (now - *first_at_) / 4);
-  if (now - *first_at_ > kLongest) look_at_.reset();
+  if (now - *first_at_ > kLastLook) look_at_.reset();
   if (is_gathered) gathered_at_.reset();
   if (gathered_at_) look_at_ = std::min(look_at_.value_or(UINT64_MAX), *gathered_at_);
   if (!silent.empty()) {
