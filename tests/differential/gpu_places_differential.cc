@@ -216,7 +216,7 @@ TEST(NearRows, AreThoseOfTheTableOnKnownNodes) {
     const char* const kept = std::getenv("KNOWN_NODES_XML");  // a folder that keeps the files, to try them by hand
     const auto file = cat({kept == nullptr ? machine.root() : std::string(kept), "/", name, ".xml"});
     ASSERT_EQ(hwloc_topology_export_xml(HwlocOf(machine.root()).get(), file.c_str(), 0), 0);
-    for (const std::size_t tasks : {1, 2, 4, 8}) {
+    for (const std::size_t tasks : {1U, 2U, 4U, 8U}) {
       NearRequest request{.cores = node.cores(), .places = {}, .allowed = node.cpus, .is_exclusive = true};
       for (const auto& group : groups_of_gpus(node.gpus, tasks)) request.places.push_back(place_of(group));
       std::string expected, found;

@@ -164,7 +164,7 @@ NCCL_DOUBLE_API const char* ncclGetErrorString(ncclResult_t result) {
                                     "invalid usage (run with NCCL_DEBUG=WARN for details)",
                                     "remote process exited or there was a network error",
                                     "NCCL operation in progress"};
-  return result < std::size(kTexts) ? kTexts[result] : "unknown result code";
+  return static_cast<std::size_t>(result) < std::size(kTexts) ? kTexts[result] : "unknown result code";
 }
 
 NCCL_DOUBLE_API const char* ncclGetLastError(ncclComm_t) { return nccl_double::last_error(); }

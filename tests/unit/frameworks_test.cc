@@ -345,7 +345,7 @@ TEST(TaskPorts, AreOfOneTaskEach) {
   Settings settings{.ports = {3, Source::kOption}};
   settings.frameworks.value = *parse_frameworks("auto,tensorflow");
   std::set<std::string> ports;
-  for (const Rank rank : {0U, 1U}) {
+  for (const int rank : {0, 1}) {
     const auto plan = plan_of(two_by_two(rank), settings);
     const auto own = value(plan, "BOOTSTRAP_PORTS");
     for (const auto port : split(own, ',')) EXPECT_TRUE(ports.emplace(port).second) << port;

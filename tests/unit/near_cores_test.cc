@@ -96,7 +96,7 @@ TEST(NearCores, AreDividedOnRequest) {
 
 TEST(NearCores, NoCoreHasTwoTasksAndNoCoreIsCut) {
   for (const auto& [name, node] : known_nodes()) {
-    for (const std::size_t tasks : {1, 2, 3, 4, 5, 8}) {
+    for (const std::size_t tasks : {1U, 2U, 3U, 4U, 5U, 8U}) {
       auto request = request_on(node, tasks);
       request.is_exclusive = true;
       CpuSet taken;
