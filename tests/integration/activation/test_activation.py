@@ -310,7 +310,7 @@ while True:
 """
 
 
-def test_a_silent_name_server_is_asked_only_for_the_users_address(cluster):
+def test_a_silent_name_server_is_asked_only_if_the_step_is_set_up(cluster):
     """srun asks it only if the step is set up. The names of the nodes are in /etc/hosts here."""
     line = {"MASTER_ADDR": "master.example"}
     questions = cluster.state / "questions"

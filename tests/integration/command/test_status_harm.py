@@ -58,8 +58,8 @@ def wait_for_idle_nodes(cluster):
 
 
 @pytest.mark.parametrize("env",
-                         [{"SLURM_HOSTFILE": "/nowhere"}, {"SLURM_EXACT": "1", "SLURM_EXCLUSIVE": "1"}, {"SLURM_MPI_TYPE": "pmix", "PMIX_RANK": "1"},
-                          {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "9"}, {"SQUEUE_FORMAT": "%u", "SQUEUE_STATES": "PD"}],
+                         [{"SLURM_HOSTFILE": "/nowhere"}, {"SLURM_EXACT": "1", "SLURM_EXCLUSIVE": "1"}, {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "9"},
+                          {"SLURM_MPI_TYPE": "pmix", "PMIX_RANK": "1"}, {"SQUEUE_FORMAT": "%u", "SQUEUE_STATES": "PD"}],
                          ids=lambda env: next(iter(env)))
 def test_variables_of_the_user_do_no_harm(site, ranks, env):
     assert look(site, ranks.id, env=env).first == ALIKE

@@ -201,12 +201,13 @@ def test_one_process_looks_at_all_tasks_of_a_node(crowded, capfd, monkeypatch):
 
 
 def test_a_task_that_cannot_be_read_delays_no_other(crowded, capfd, monkeypatch):
-    """Rank 40 waits for its memory, and is shown with its program; rank 41 meets a defect."""
-    look, troubles = node_look.look_at_all_processes, {40: lambda *_: crowded.wait(60), 41: lambda *_: 1 / 0}
+    """Most tasks wait for their memory, and are shown with their program; rank 40 meets a defect."""
+    look, troubles = node_look.look_at_all_processes, {40: lambda *_: 1 / 0} | {rank: lambda *_: crowded.wait(60) for rank in range(41, 128)}
     monkeypatch.setattr(node_look, "look_at_all_processes", lambda task, names: troubles.get(task.rank, look)(task, names))
     monkeypatch.setattr(node_look, "LOOK_LIMIT", 8)
     assert [(rank.rank, rank.program, rank.unread) for rank in ranks_of_look(capfd) if rank.unread] == [
-        (40, "sleep", node_look.NO_ANSWER), (41, "", "the look at it failed: ZeroDivisionError('division by zero')")]
+        (40, "", "the look at it failed: ZeroDivisionError('division by zero')"),
+        *((rank, "sleep", node_look.NO_ANSWER) for rank in range(41, 128))]
 
 
 def test_a_task_without_a_thread_is_not_taken_for_one_that_has_ended(crowded, capfd, monkeypatch):
