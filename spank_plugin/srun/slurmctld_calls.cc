@@ -38,15 +38,15 @@ struct WholeJob {
 static_assert(kMaxNormalStepId == SLURM_MAX_NORMAL_STEP_ID);
 
 // slurmctld answers with all steps of the job that it would show, and asks no other cluster.
-constexpr std::uint16_t kFlags = SHOW_ALL | SHOW_LOCAL;
+constexpr std::uint16_t kShown = SHOW_ALL | SHOW_LOCAL;
 
 // By its numbers up to Slurm 24.11, and by the id of a step in 26.05.
 template <class Function>
 int get_steps(Function get, slurm_step_id_t id, job_step_info_response_msg_t** answer) {
   if constexpr (std::is_invocable_v<Function, slurm_step_id_t*, job_step_info_response_msg_t**, std::uint16_t>) {
-    return get(&id, answer, kFlags);
+    return get(&id, answer, kShown);
   } else {
-    return get(0, id.job_id, id.step_id, answer, kFlags);
+    return get(0, id.job_id, id.step_id, answer, kShown);
   }
 }
 
@@ -157,7 +157,7 @@ std::vector<std::string> ask_job_nodes(std::uint32_t job) {
   const auto load = slurm_function<decltype(&slurm_load_job)>("slurm_load_job");
   const auto free = slurm_function<decltype(&slurm_free_job_info_msg)>("slurm_free_job_info_msg");
   job_info_msg_t* message = nullptr;
-  if (load == nullptr || free == nullptr || load(&message, WholeJob{job}, kFlags | SHOW_DETAIL) != 0) return {};
+  if (load == nullptr || free == nullptr || load(&message, WholeJob{job}, kShown | SHOW_DETAIL) != 0) return {};
   const std::unique_ptr<job_info_msg_t, decltype(free)> jobs(message, free);
   std::vector<std::string> nodes;
   for (std::uint32_t i = 0; jobs != nullptr && i < jobs->record_count && nodes.empty(); ++i) {
@@ -175,7 +175,7 @@ std::string ask_node_address(const std::string& node) {
   const auto free = slurm_function<decltype(&slurm_free_node_info_msg)>("slurm_free_node_info_msg");
   node_info_msg_t* message = nullptr;
   auto name = node;  // Slurm does not take a constant
-  if (load == nullptr || free == nullptr || load(&message, name.data(), kFlags) != 0) return {};
+  if (load == nullptr || free == nullptr || load(&message, name.data(), kShown) != 0) return {};
   const std::unique_ptr<node_info_msg_t, decltype(free)> nodes(message, free);
   if (nodes == nullptr || nodes->record_count == 0) return {};
   auto address = text_of(nodes->node_array[0].node_addr);
