@@ -2,7 +2,7 @@
 """Start it with: srun --bootstrap=on -N2 --ntasks-per-node 1 --gres gpu:2 python3 train_spawn.py
 
 Trains a small network with PyTorch, with one task for each node that starts a worker for each GPU of the node itself.
-One task with several GPUs may be anything, so slurm-bootstrap sets it up only with --bootstrap=on.
+One task with several GPUs may be anything, so slurm-bootstrap sets it up only if it is asked.
 
 The task gets the number of its node and the number of nodes (RANK, WORLD_SIZE), and a common address (MASTER_ADDR,
 MASTER_PORT); the workers' ranks follow from that, as long as all nodes have equally many GPUs. Uses NCCL where PyTorch

@@ -51,8 +51,8 @@ bool from_slurm(std::string_view name) {
 // Ends the child before the program starts; does not return; its type is that of a hook.
 int abort_task() noexcept {
   // srun ends the step on the first exit status that is not 0, and drops output of the tasks that it has not read by
-  // then, which may be our error. So all tasks wait until srun has read it. Only this child waits, which would have
-  // become the program.
+  // then, which may be our error. So each such task waits, which gives srun the time to read it. The wait is in
+  // this child alone, which would have become the program.
   (void)::poll(nullptr, 0, kStderrDrainTime);
   // To return -1 would do this only for a plugin that plugstack.conf calls `required`; for an `optional` one Slurm
   // drops the -1 and starts the program. Slurm itself ends the child this way when a required plugin fails.

@@ -310,7 +310,7 @@ void report_step(const StepNumbers& numbers, const Decision& decision, const Set
   log_warning(step,
               cat({setting_text(settings, "master_addr"), ": ", unusable,
                    " does not resolve where srun runs, or only to a loopback address; ranks for which it is the same "
-                   "find no rank 0: use another name"}));
+                   "may find no rank 0: use another name"}));
 }
 
 }  // namespace

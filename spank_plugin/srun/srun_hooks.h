@@ -16,7 +16,7 @@ void unset_outer_variables();
 
 // The step exists, its tasks do not. end_of_options() calls it for srun --async, whose step never exists in srun. Sets
 // variables for the nodes in srun's environment, which srun passes on. For a step that is left alone it sets none, or
-// only the decision.
+// only the decision and, for `near`, the user's --cpu-bind.
 int decide_step(spank_t spank);
 
 }  // namespace bootstrap

@@ -211,7 +211,7 @@ Activation decide_never(const UserChoice& choice) {
   return leave_alone(choice, kSiteSetsNever, "ask your administrator when that ends, and start the step again then");
 }
 
-// The rules of the site, which apply only to unasked steps.
+// Rules for unasked steps alone: those of the site, for submitit, and for several components.
 std::optional<Activation> decide_site(const Settings& settings, const SrunFacts& step) {
   if (step.is_submitit) return not_set_up("submitit sets its own ranks", kAskForIt);
   if (settings.when.value == When::kAsked)

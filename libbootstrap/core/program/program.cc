@@ -264,7 +264,7 @@ class Scan {
     return judge_file(k, is_behind);
   }
 
-  // An unknown program may use its arguments in any way, so it is set up only if its step or its job asks.
+  // An unknown program may use its arguments in any way, so its shape alone makes it no world.
   Program as_argument(Program program) const {
     const bool is_sure = tool_ != Tool::kNone && !candidate_;
     if (is_sure || (program.kind != K::kLauncher && program.kind != K::kShell)) return program;

@@ -20,8 +20,8 @@ std::string have(const std::vector<std::string>& hosts, std::string_view one, st
 constexpr std::uint64_t kSilent = 10'000;     // after another host reported that its tasks passed
 constexpr std::uint64_t kUnpassed = 60'000;   // after the last hello of a node
 constexpr std::uint64_t kGathering = 500;     // for tasks that end at about the same time
-constexpr std::uint64_t kLook = 20;           // between the first looks; at its end srun forgets what has started
-constexpr std::uint64_t kRunning = 2'000;     // a node is not named before its tasks run so long, or the step ends
+constexpr std::uint64_t kLook = 20;           // between the first looks; after the step srun forgets what has started
+constexpr std::uint64_t kRunning = 2'000;     // a node is named once its tasks ran so long, or at the end of the step
 constexpr std::uint64_t kLastLook = 600'000;  // no look later than that
 
 constexpr std::string_view kRemedy = "; run there: slurm-bootstrap check --local";
