@@ -199,7 +199,7 @@ def job_cases() -> list[Case]:
 def uneven_cases() -> list[Case]:
     """Different nodes, and steps that Slurm itself refuses on the other cluster."""
     return [
-        step("GPUs per socket", "-N1 -n2 --gpus-per-socket=2 --sockets-per-node=1", 2),
+        step("GPUs per socket", "-N1 -n2 -w {largest} --gpus-per-socket=2 --sockets-per-node=1", 2),
         Case("arbitrary, a GPU per task", "hostfile node003 node002 node003 node002; "
              "srun --quiet -n4 -m arbitrary --gpus-per-task=1 $PROBE", (4,)),
         Case("every GPU of every node", "srun --quiet -N4 -n15 --gpus-per-task=1 $PROBE", (15,), slow=True),
