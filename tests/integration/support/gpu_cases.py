@@ -89,19 +89,19 @@ def basic_cases(mode: str) -> list[Case]:
         step("three GPUs, two tasks", "-N1 -n2 --gres=gpu:3", 2, mode),
         step("a GPU per task", "-N1 -n4 --gpus-per-task=1", 4, mode),
         step("two GPUs per task", "-N1 -n2 --gpus-per-task=2", 2, mode),
-        step("a task per GPU", "-N1 -n3 --ntasks-per-gpu=1 --gpus=3", 3, mode),
+        step("a task per GPU", "-N1 -n3 -w {largest} --ntasks-per-gpu=1 --gpus=3", 3, mode),
         step("shared", "-N1 -n5 --gres=gpu:2 --bootstrap-gpu-share", 5, mode, share=True),
     ]
 
 
 def request_cases() -> list[Case]:
-    """The ways to ask for GPUs."""
+    """The ways to ask for GPUs. --gpus names a node: beside other jobs Slurm 26.05 may choose one whose step it then refuses."""
     return [
-        step("one GPU, one task", "-N1 -n1 --gpus=1", 1),
-        step("GPUs of the job", "-N1 -n3 --gpus=3", 3),
+        step("one GPU, one task", "-N1 -n1 -w {largest} --gpus=1", 1),
+        step("GPUs of the job", "-N1 -n3 -w {largest} --gpus=3", 3),
         step("GPUs per node, one node", "-N1 -n2 --gpus-per-node=2", 2),
         step("GPUs per node", "-N2 --ntasks-per-node=2 --gpus-per-node=2", 4),
-        step("tasks follow from GPUs", "-N1 --gpus=2 --ntasks-per-gpu=1", 2),
+        step("tasks follow from GPUs", "-N1 -w {largest} --gpus=2 --ntasks-per-gpu=1", 2),
         step("two tasks per GPU, shared", "-N1 -n4 --ntasks-per-gpu=2 --bootstrap-gpu-share", 4, share=True),
         step("shared on two nodes", "-N2 --ntasks-per-node=5 --gres=gpu:2 --bootstrap-gpu-share", 10, share=True),
         step("allowed to share, without need", "-N1 -n2 --gres=gpu:2 --bootstrap-gpu-share", 2, share=True),
@@ -189,7 +189,7 @@ def job_cases() -> list[Case]:
         Case("batch job", "submit -N1 -n4 --gres=gpu:4 <<< 'srun $PROBE; srun -n2 $PROBE'", (4, 2)),
         Case("batch job with GPUs per task", "submit <<< '#SBATCH -N1 -n4 --gpus-per-task=1\nsrun $PROBE'", (4,)),
         Case("batch job, first", "submit --bootstrap-gpu=first -N1 -n2 --gres=gpu:4 <<< 'srun $PROBE'", (2,), Wanted("first")),
-        Case("batch job, tasks per GPU", "submit -N1 --gpus=2 --ntasks-per-gpu=1 <<< 'srun -n2 $PROBE'", (2,)),
+        Case("batch job, tasks per GPU", "submit -N1 -w {largest} --gpus=2 --ntasks-per-gpu=1 <<< 'srun -n2 $PROBE'", (2,)),
         Case("step inside a task", nested.format(2, ""), (1, 2)),
         Case("step inside a task, a GPU per task", nested.format(4, "--gpus-per-task=1"), (1, 4)),
     ]
