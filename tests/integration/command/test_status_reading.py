@@ -15,6 +15,7 @@ import pytest
 
 from harness import REPOSITORY, wait_for
 
+NEEDS_IPV6 = pytest.mark.skipif(not os.path.exists("/proc/net/if_inet6"), reason="this machine has no IPv6")
 sys.path.insert(0, str(REPOSITORY / "libbootstrap" / "tools" / "status"))
 import node_look  # noqa: E402
 import read_task  # noqa: E402
@@ -244,15 +245,14 @@ def test_releases_of_nccl_that_crash_are_not_asked(version, says):
     assert says in refusal and bool(refusal) == bool(says)
 
 
-@pytest.mark.parametrize("family, address", [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+@pytest.mark.parametrize("family, address", [(socket.AF_INET, "127.0.0.1"), pytest.param(socket.AF_INET6, "::1", marks=NEEDS_IPV6)])
 @pytest.mark.parametrize("answer, whole", [(b"", 0), (b"a\nb\nha", 2), (b"a\nb\nc\nd\n", 3)], ids=["empty", "half a line", "too long"])
 def test_whole_lines_of_the_ras_count_before_it_ends(monkeypatch, family, address, answer, whole):
-    lines, closed = [], []
     monkeypatch.setattr(node_look, "MAX_RAS", 6)
     with socket.create_server((address, 0), family=family) as server:
         server.settimeout(60)
         ranks = [make_rank(), make_rank(ras_port=server.getsockname()[1], nccl_version="2.30.3")]
-        asking = threading.Thread(target=ask_ras, args=(lines, ranks, "node001"), daemon=True)
+        asking = threading.Thread(target=ask_ras, args=(lines := [], ranks, "node001"), daemon=True)
         asking.start()
         with server.accept()[0] as client:
             assert client.recv(99) == b"verbose status\n"
@@ -260,7 +260,7 @@ def test_whole_lines_of_the_ras_count_before_it_ends(monkeypatch, family, addres
             wait_for(lambda: len(lines) == whole, 60)
         asking.join()
     assert lines == ["a", "b", "c"][:whole]
-    ask_ras(closed, ranks, "node001")
+    ask_ras(closed := [], ranks, "node001")
     assert closed == [f"NCCL's RAS of node001 does not accept a connection at port {ranks[1].ras_port}"]
 
 
